@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-import loaders
+from helpers import loading
 from helpers.pictures import encode
 
 TRANSFORMS = [
@@ -14,21 +15,16 @@ TRANSFORMS = [
 ]  # fmt: skip
 
 
-def build(dataset: Any, **options: Any) -> Any:
-    defaults = {"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1}
-    return loaders.build(dataset, **{**defaults, **options})
+build = partial(loading.build, batch_size=8, transforms=TRANSFORMS, num_threads=1)
 
 
 def read(batches: Any, epochs: int = 1) -> list[list[np.ndarray]]:
     """Return the arrays of each batch, one for each view."""
     found = []
-    for _ in range(epochs):
-        for batch in batches:
-            arrays: list[np.ndarray] = []
-            for value in batch:
-                views = value if isinstance(value, tuple) else (value,)
-                arrays += map(np.asarray, views)
-            found.append(arrays)
+    for batch in (batch for _ in range(epochs) for batch in batches):
+        found.append([])
+        for value in batch:
+            found[-1] += map(np.asarray, value if isinstance(value, tuple) else (value,))
     return found
 
 

@@ -3,8 +3,10 @@
 import errno
 import itertools
 import os
-import sys
 import threading
+from contextlib import contextmanager
+from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -29,10 +31,6 @@ from manifests.remote.store import Store, open_store
 SAMPLES, BATCH = 120, 8
 
 
-class AnyLoader:
-    """Something that has a limit."""
-
-
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     """Return the folder and the URL of 120 images of about 12 KB."""
@@ -47,9 +45,39 @@ def cache(tmp_path):
     return tmp_path / "cache"
 
 
+@contextmanager
 def open_images(url, cache, *, limit=None, timeout=60.0):
     split = open_cached(url, "train", cache, limit)
-    return CachedImages(split, SampleTables(split), mmap=True, timeout=timeout)
+    images = CachedImages(split, SampleTables(split), mmap=True, timeout=timeout)
+    try:
+        yield images
+    finally:
+        images.close()
+
+
+def in_child(function, user=0):
+    """Start a fork that calls a function, as this user; return a function that waits and returns the error's text."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        text = ""
+        try:
+            if user:
+                os.setgid(user)
+                os.setuid(user)
+            function()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+
+    def wait():
+        status = os.waitpid(child, 0)[1]
+        with os.fdopen(read, "rb") as file:
+            return file.read().decode() or status
+
+    return wait
 
 
 def expected(folder):
@@ -87,22 +115,13 @@ def assert_right(found, local, epochs=2):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Return a function that replaces `Store.read_parts` by one that may fail.
-
-    It gets the true one.
-    """
-    true = Store.read_parts
+    """Return a function that replaces `Store.read_parts` by one that may fail: it gets a number and the true one."""
+    true, numbers = Store.read_parts, itertools.count(1)  # threads take one number each
 
     def install(read):
-        lock, calls = threading.Lock(), [0]
-
         def read_parts(self, name, ranges):
-            with lock:
-                calls[0] += 1
-                number = calls[0]
-            return read(
-                number, lambda: [memoryview(bytes(part)) for part in true(self, name, ranges)]
-            )
+            parts = lambda: [memoryview(bytes(part)) for part in true(self, name, ranges)]  # noqa: E731
+            return read(next(numbers), parts)
 
         monkeypatch.setattr(Store, "read_parts", read_parts)
         monkeypatch.setattr(fetcher, "_PAUSE", 0.01)
@@ -111,9 +130,6 @@ def broken(monkeypatch):
 
 
 AWAY = StorageError("the server cannot be reached", file="s3://x", hint="wait")
-
-
-# --- the store ------------------------------------------------------------------------------------
 
 
 def test_a_store_that_is_away_is_waited_for_until_the_timeout(dataset, broken, caplog, cache):
@@ -126,17 +142,16 @@ def test_a_store_that_is_away_is_waited_for_until_the_timeout(dataset, broken, c
         return true()
 
     broken(read)
-    images = open_images(url, cache, timeout=60)
-    assert_right(read_epochs(images), local)
-    images.close()
+    with open_images(url, cache, timeout=60) as images:
+        assert_right(read_epochs(images), local)
     assert "trying again for 60 s" in caplog.text
     away = range(10**9)
-    images = open_images(url, cache / "other", timeout=0.05)
-    with pytest.raises(StorageError, match=r"cannot be reached; gave up after 0.05 s. Hint: wait"):
-        images.images(np.arange(4))
-    away = ()
-    assert_right(read_epochs(images), local)
-    images.close()
+    with open_images(url, cache / "other", timeout=0.05) as images:
+        message = r"cannot be reached; gave up after 0.05 s. Hint: wait"
+        with pytest.raises(StorageError, match=message):
+            images.images(np.arange(4))
+        away = ()
+        assert_right(read_epochs(images), local)
 
 
 def test_refused_requests_are_not_repeated(dataset, broken, cache):
@@ -144,10 +159,9 @@ def test_refused_requests_are_not_repeated(dataset, broken, cache):
         raise RefusedError("the object store refused it with the role of this machine")
 
     broken(read)
-    images = open_images(dataset[1], cache, timeout=60)
-    with pytest.raises(RefusedError, match="the role of this machine"):
+    told = pytest.raises(RefusedError, match="the role of this machine")
+    with open_images(dataset[1], cache) as images, told:
         images.images(np.arange(4))
-    images.close()
 
 
 def test_a_part_that_arrives_damaged_is_fetched_again(dataset, broken, caplog, cache):
@@ -168,9 +182,8 @@ def test_a_part_that_arrives_damaged_is_fetched_again(dataset, broken, caplog, c
         return parts
 
     broken(read)
-    images = open_images(url, cache)
-    assert_right(read_epochs(images), local)
-    images.close()
+    with open_images(url, cache) as images:
+        assert_right(read_epochs(images), local)
     assert "an image arrived damaged" in caplog.text
 
 
@@ -179,31 +192,25 @@ def test_an_object_that_changed_is_named(dataset, change, cache):
     local, url = dataset
     url = upload(local, f"{url}-{change}")
     store = open_store(url)
-    images = open_images(url, cache)
-    images.images(np.arange(2))
-    if change == "replaced":
-        data = bytearray((local / "train-00002.tfrecord").read_bytes())
-        data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
-        store.put("train-00002.tfrecord", bytes(data))
-        message = (
-            r"train-00002.tfrecord, record \d+, byte \d+: .* another checksum .* or was replaced"
-        )
-    else:
-        store.delete("train-00002.tfrecord")
-        message = "train-00002.tfrecord: the object is missing"
-    with pytest.raises(ShardError, match=message):
-        read_epochs(images, 1)
-    images.images(np.arange(2))  # what is in the cache can still be read
-    images.close()
-
-
-# --- the disk -------------------------------------------------------------------------------------
+    with open_images(url, cache) as images:
+        images.images(np.arange(2))
+        if change == "replaced":
+            data = (local / "train-00002.tfrecord").read_bytes()
+            half = len(data) // 2
+            store.put("train-00002.tfrecord", data[:half] + bytes(len(data) - half))
+            message = r"train-00002.tfrecord, record \d+, byte \d+: .* another checksum .* or was replaced"
+        else:
+            store.delete("train-00002.tfrecord")
+            message = "train-00002.tfrecord: the object is missing"
+        with pytest.raises(ShardError, match=message):
+            read_epochs(images, 1)
+        images.images(np.arange(2))  # what is in the cache can still be read
 
 
 def test_a_full_disk_evicts_what_nobody_uses_or_is_a_clear_error(dataset, monkeypatch, cache):
     local, url = dataset
-    other = open_images(url, cache)
-    other.close()
+    with open_images(url, cache) as other:
+        pass
     other._split.dataset.lock.release()
     true, failing = SparseFiles.write, iter([True])
 
@@ -213,16 +220,13 @@ def test_a_full_disk_evicts_what_nobody_uses_or_is_a_clear_error(dataset, monkey
         true(self, number, offset, data)
 
     monkeypatch.setattr(SparseFiles, "write", write)
-    images = open_images(upload(local, f"{url}-second"), cache)
-    assert_right(read_epochs(images), local)
-    images.close()
+    with open_images(upload(local, f"{url}-second"), cache) as images:
+        assert_right(read_epochs(images), local)
     assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 1
     failing = itertools.repeat(True)
-    images = open_images(upload(local, f"{url}-third"), cache)
-    message = r"the disk of the cache is full .* Hint: free some space"
-    with pytest.raises(StorageError, match=message):
+    told = pytest.raises(StorageError, match=r"the disk of the cache is full .* Hint: free some")
+    with open_images(upload(local, f"{url}-third"), cache) as images, told:
         images.images(np.arange(4))
-    images.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
@@ -232,84 +236,59 @@ def test_a_cache_of_another_user(dataset, tmp_path, cache):
     An incomplete one that cannot be written is refused by name.
     """
     local, url = dataset
-    images = open_images(url, cache)
-    read_epochs(images, 1)
-    images.close()
+    with open_images(url, cache) as images:
+        read_epochs(images, 1)
     images._split.dataset.lock.release()
     for folder in (tmp_path, *tmp_path.parents[:3]):
         os.chmod(folder, 0o755)
-    right = expected(local)
-    assert _as_nobody(lambda: assert_right(read_epochs(open_images(url, cache), 1), right, 1)) == ""
+    right, nobody = expected(local), 65534
+
+    def read():
+        with open_images(url, cache) as images:
+            assert_right(read_epochs(images, 1), right, 1)
+
+    assert in_child(read, nobody)() == 0
     presence = next(cache.glob("*/split-0.presence"))
     with presence.open("r+b") as file:
         file.seek(4096)
         file.write(b"\0")
-    assert "can only be read by this user" in _as_nobody(lambda: open_images(url, cache))
-
-
-def _as_nobody(function):
-    """Call a function in a fork, as the user ``nobody``; return the text of the error."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        text = ""
-        try:
-            os.setgid(65534)
-            os.setuid(65534)
-            function()
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-        os.write(write, text.encode())
-        os._exit(0)
-    os.close(write)
-    os.waitpid(child, 0)
-    with os.fdopen(read, "rb") as file:
-        return file.read().decode()
-
-
-# --- power failures, kills, other processes -------------------------------------------------------
+    assert "can only be read by this user" in in_child(read, nobody)()
 
 
 def test_images_from_before_the_machine_was_started_are_verified(dataset, cache):
     local, url = dataset
-    images = open_images(url, cache)
-    read_epochs(images, 1)
-    images.close()
+    with open_images(url, cache) as images:
+        read_epochs(images, 1)
     presence = next(cache.glob("*/split-0.presence"))
     shard = next(cache.glob("*/files/train-00001.tfrecord"))
     with presence.open("r+b") as file:
         file.seek(64)
         file.write(b"another boot".ljust(64, b"\0"))
-    with shard.open("r+b") as file:  # what a power failure leaves: marked, but not on the disk
-        file.truncate(20_000)
-        file.truncate((local / shard.name).stat().st_size)
-    images = open_images(url, cache)
-    assert (images._presence.states == UNVERIFIED).all()
-    assert_right(read_epochs(images), local)
-    # Only the lost images, not all three shards.
-    assert images.traffic[2] < shard.stat().st_size * 2
-    images.close()
+    # What a power failure leaves: marked, but not on the disk.
+    os.truncate(shard, 20_000)
+    os.truncate(shard, (local / shard.name).stat().st_size)
+    with open_images(url, cache) as images:
+        assert (images._presence.states == UNVERIFIED).all()
+        assert_right(read_epochs(images), local)
+        # Only the lost images, not all three shards.
+        assert images.traffic[2] < shard.stat().st_size * 2
 
 
 def test_a_killed_process_leaves_a_cache_that_the_next_one_uses(dataset, cache):
     local, url = dataset
-    child = os.fork()
-    if not child:
-        try:
-            images = open_images(url, cache)
+
+    def read():
+        with open_images(url, cache) as images:
             threading.Timer(0.15, lambda: os.kill(os.getpid(), 9)).start()
             for seed in range(10_000):
                 read_epochs(images, 3, seed)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == 9
-    images = open_images(url, cache)
-    there = int((images._presence.states == PRESENT).sum())
-    assert_right(read_epochs(images), local)
-    stored = sum(path.stat().st_size for path in local.glob("*.tfrecord"))
-    assert there == SAMPLES or images.traffic[2] <= stored
-    images.close()
+
+    assert in_child(read)() == 9
+    with open_images(url, cache) as images:
+        there = int((images._presence.states == PRESENT).sum())
+        assert_right(read_epochs(images), local)
+        stored = sum(path.stat().st_size for path in local.glob("*.tfrecord"))
+        assert there == SAMPLES or images.traffic[2] <= stored
 
 
 def test_processes_share_a_cache_that_is_too_small(dataset, cache):
@@ -317,54 +296,38 @@ def test_processes_share_a_cache_that_is_too_small(dataset, cache):
     local, url = dataset
     images = expected(local)
     limit = sum(map(len, images)) * 2 // 3 + (64 << 10)
-    children = []
-    for seed in range(3):
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                shared = open_images(url, cache, limit=limit)
-                assert not shared.fits
-                for row, data in read_epochs(shared, 4, seed):
-                    assert data == images[row], row
-                shared.close()
-                status = 0
-            except BaseException as error:
-                print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            finally:
-                os._exit(status)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+
+    def read(seed):
+        with open_images(url, cache, limit=limit) as shared:
+            assert not shared.fits
+            for row, data in read_epochs(shared, 4, seed):
+                assert data == images[row], row
+
+    waiting = [in_child(partial(read, seed)) for seed in range(3)]
+    assert [wait() for wait in waiting] == [0] * 3
 
 
 def test_a_mapped_dataset_is_never_evicted(dataset, cache):
-    _, url = dataset
-    mapped = open_images(url, cache)
-    assert mapped.fits
-    mapped.images(np.arange(SAMPLES))
-    assert mapped.evict(np.arange(10)) == 0
-    assert (mapped._presence.states == PRESENT).all()
-    mapped.close()
+    with open_images(dataset[1], cache) as mapped:
+        assert mapped.fits
+        mapped.images(np.arange(SAMPLES))
+        assert mapped.evict(np.arange(10)) == 0
+        assert (mapped._presence.states == PRESENT).all()
     assert mapped.evict(np.arange(10)) > 0
     assert (mapped._presence.states[:10] == ABSENT).all()
 
 
 def test_only_folders_with_a_remote_are_removed(tmp_path, cache):
-    cache.mkdir()
+    kept = [cache / "mine" / "photo.jpg", tmp_path / "outside" / "remote.json"]
+    for path in (*kept, tmp_path / "outside" / "in-use"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(100_000))
     (cache / CACHE_MARK).write_bytes(b'{"cache_version": 1}\n')
-    (cache / "mine").mkdir()
-    (cache / "mine" / "photo.jpg").write_bytes(bytes(100_000))
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "remote.json").write_text("{}")
-    (outside / "in-use").touch()
-    (cache / "link").symlink_to(outside)
-    room = Room(str(cache))
-    split = AnyLoader()
-    room.enter(split, 50_000)
+    (cache / "link").symlink_to(tmp_path / "outside")
+    room, loader = Room(str(cache)), Mock()
+    room.enter(loader, 50_000)
     assert room.free(50_000) < 0
-    assert (cache / "mine" / "photo.jpg").exists()
-    assert (outside / "remote.json").exists()
+    assert all(path.exists() for path in kept)
 
 
 def test_a_presence_file_of_another_split_is_created_again(tmp_path):

@@ -3,17 +3,20 @@
 import gc
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from helpers import annotated, handmade
 from helpers.cached import assert_equal, build, noise, read
+from helpers.datasets import FORMATS, write_images
 from helpers.eventually import eventually
 from helpers.loading import convert
 from helpers.object_stores import upload
-from helpers.pictures import encode, photo
+from helpers.pictures import photo
 from helpers.rows import evaluate, read_rows
 
 from dataprep.options import RemoveOptions
@@ -27,7 +30,6 @@ from manifests.remote.store import Store, open_store
 from manifests.remote.url import parse_url
 from manifests.tables import read_table
 
-BOTH = ["tfrecord", "webdataset"]
 FIELDS = {
     "mask": ("image", "mask", "index"),
     "depth": ("depth", "index"),
@@ -37,32 +39,24 @@ FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    """Datasets of images with classes in both formats, and of each placed label type.
+def datasets(prepared, tmp_path_factory):
+    """Datasets of classes in both formats, of each placed label type, of two images and of arrays.
 
     Each is a folder and the URL of a copy. Tests must not change them.
     """
     root = tmp_path_factory.mktemp("cached")
-    folders = {}
-    for number, fmt in enumerate(("tfrecord", "webdataset")):
-        samples = []
-        for n in range(40 - 9 * number):
-            samples.append(("jpg", encode(photo(50 * number + n, 50 + n, 60)), n % (7 + number)))
-        folders[fmt] = handmade.make_dataset(root / fmt, fmt, samples, shards=3 + number)
-    for number, (kind, source) in enumerate(annotated.make_each_kind(root / "sources").items()):
-        folders[kind] = root / kind
-        convert(source, folders[kind], fmt=BOTH[number % 2], shard_samples=2)
+    folders = {"tfrecord": prepared["mixed tfrecord"], "webdataset": prepared["gray webdataset"]}
+    for number, kind in enumerate(("mask", "depth", "boxes")):
+        folders[kind] = prepared[f"{kind} {FORMATS[number % 2]}"]
     views = annotated.make_views(root / "sources" / "views")
     (views / "cat/2_right.png").unlink()
     options = SourceOptions(pattern="{key}_{image}", missing_images="valid")
     folders["views"] = convert(views, root / "views", options, shard_samples=2)
-    arrays = root / "sources" / "arrays" / "a"
-    arrays.mkdir(parents=True)
-    for n in range(20):
-        (arrays / f"{n}.jpg").write_bytes(encode(photo(n, 50, 60)))
-        np.save(arrays / f"{n}.npy", np.arange(3, dtype=np.int16) + n)
+    arrays = write_images(root / "sources" / "arrays", range(20), ("a",))
+    for number in range(20):
+        np.save(arrays / f"a/{number:04d}.npy", np.arange(3, dtype=np.int16) + number)
     options = SourceOptions(array=("embedding={stem}.npy",))
-    folders["arrays"] = convert(arrays.parent, root / "arrays", options, shard_samples=8)
+    folders["arrays"] = convert(arrays, root / "arrays", options, shard_samples=8)
     url = f"memory://bucket/{root.name}"
     return {name: (folder, upload(folder, f"{url}/{name}")) for name, folder in folders.items()}
 
@@ -88,12 +82,12 @@ ORDERS = (
 @pytest.mark.parametrize(
     ("names", "remote", "options"),
     [
-        *(([name], [True], options) for name in BOTH for options in ({}, STORED)),
+        *(([name], [True], options) for name in FORMATS for options in ({}, STORED)),
         *((["webdataset"], [True], options) for options in ORDERS),
         (["arrays"], [True], {"fields": ("image", "embedding", "index"), **STORED}),
-        (BOTH, [True, True], {}),
-        (BOTH, [True, False], STORED),
-        (BOTH, [False, True], {"mix": [0.7, 0.3]}),
+        (FORMATS, [True, True], {}),
+        (FORMATS, [True, False], STORED),
+        (FORMATS, [False, True], {"mix": [0.7, 0.3]}),
         *(
             ([kind], [True], placed_options(kind, **options))
             for kind in FIELDS
@@ -115,39 +109,30 @@ def test_batches_are_those_of_local_datasets(datasets, names, remote, options, t
 
 
 def test_ranks_that_start_together_fetch_every_table_once(datasets, tmp_path, monkeypatch):
-    url, fetched, together = datasets["tfrecord"][1], [], threading.Barrier(4)
-    download = folder._download
-
-    def counted(store, file):
-        fetched.append(file.name)
-        return download(store, file)
+    url, together = datasets["tfrecord"][1], threading.Barrier(4)
 
     def start():
         opened = folder.open_dataset(open_store(parse_url(url)), tmp_path / "cache")
         together.wait()
         folder.fetch_tables(opened, opened.manifest.splits[0].shards, ())
 
-    monkeypatch.setattr(folder, "_download", counted)
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(fetched) == [f"train-0000{number}.parquet" for number in range(3)]
+    monkeypatch.setattr(folder, "_download", download := Mock(wraps=folder._download))
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(start) for _ in range(4)]:
+            done.result()
+    fetched = sorted(call.args[1].name for call in download.call_args_list)
+    assert fetched == [f"train-0000{number}.parquet" for number in range(3)]
 
 
 def test_a_state_moves_between_the_disk_and_the_store(datasets, tmp_path):
-    with build([datasets[name][0] for name in BOTH]) as loader:
+    with build([datasets[name][0] for name in FORMATS]) as loader:
         iterator = iter(loader)
         next(iterator)
         state = loader.state_dict()
         expected = read(iterator)
-    with build([datasets[name][1] for name in BOTH], cache=tmp_path / "cache") as loader:
+    with build([datasets[name][1] for name in FORMATS], cache=tmp_path / "cache") as loader:
         loader.load_state_dict(state)
         assert_equal(read(loader), expected)
-
-
-# --- what is fetched ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +158,8 @@ def test_the_first_batches_come_before_the_rest_of_the_dataset(large, tmp_path, 
         return true(self, name, ranges)
 
     def is_needed_image(name, start, end):
-        return end - start < 50_000 and any(
-            start <= byte < end for shard, byte in needed if shard == name
-        )
+        needed_bytes = [byte for shard, byte in needed if shard == name]
+        return end - start < 50_000 and any(start <= byte < end for byte in needed_bytes)
 
     monkeypatch.setattr(Store, "read_parts", read_parts)
     with build(local, batch_size=4) as loader:
@@ -253,12 +237,7 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(masks, tmp_path):
             assert_equal(read(loader), expected[:18])
 
 
-# --- errors ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("row", "message"), read_rows(__file__, "arguments that do not fit are refused")
-)
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
 def test_arguments_that_do_not_fit_are_refused(large, datasets, tmp_path, row, message):
     chosen, options = evaluate(row)
     local, url, _ = large
@@ -300,10 +279,9 @@ def test_nothing_stays_open(datasets, tmp_path, close):
     assert eventually(nothing_open)  # A thread closes what was dropped.
 
 
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("fmt", FORMATS)
 def test_removed_samples_are_not_read_from_a_cache_of_the_revision_before(fmt, tmp_path):
-    samples = [("jpg", encode(photo(n, 50, 60)), n % 7) for n in range(12)]
-    first = handmade.make_dataset(tmp_path / "first", fmt, samples, shards=2)
+    first = handmade.make_dataset(tmp_path / "first", fmt, noise(12, 50, 60), shards=2)
     made = convert(first, tmp_path / "set", fmt=fmt, shard_samples=5)
     url = upload(made, f"memory://bucket/{tmp_path.name}/{fmt}")
     options = {"cache": str(tmp_path / "cache"), "shuffle": False, "batch_size": 1}
