@@ -1,7 +1,5 @@
 """Several texts of each image in batches: one by a draw, the first one, or all."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
@@ -14,6 +12,7 @@ from helpers.datasets import FORMATS
 from helpers.loading import converted, state_after
 from helpers.object_stores import upload
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 
 import dataprep
 import loaders
@@ -116,28 +115,10 @@ def test_draws_are_uniform_or_weighted(made):
             for text, share in zip(texts, weights / weights.sum(), strict=True):
                 limit = 5 * np.sqrt(400 * share * (1 - share))
                 assert abs(counts[text] - 400 * share) <= limit
-    for name, message in (
-        ("short", "has 1 number for the sample in row .*, which has . texts"),
-        ("zero", "not numbers from 0 to 1e.30 with a sum above 0"),
-        ("captions", "uses column 'captions' of .* not lists of numbers"),
-        ("wieghts", "caption_weights uses 'wieghts', which is not a column.* Hint: .*weights"),
-    ):
+    for row, message in read_rows(__file__, "wrong arguments"):
         with pytest.raises(CallError, match=message):
-            build(folder, caption_weights=name)
+            build(folder, **evaluate(row))
     build(folder, caption_weights="large").close()
-
-
-def test_wrong_arguments(made):
-    folder, _ = made
-    both = {"caption": "all", "caption_weights": "w"}
-    for options, message in (
-        ({"caption": "last"}, "caption must be one of 'random', 'first', 'all'"),
-        ({"caption_weights": ""}, "must be the name of a column"),
-        (both, 'caption is "all". Hint: set caption="random"'),
-        ({"caption": "all", "fields": ("index",)}, 'but fields has no "caption"'),
-    ):
-        with pytest.raises(CallError, match=message):
-            build(folder, **options)
 
 
 def test_weights_are_an_array_and_datasets_are_joined(images, tmp_path):

@@ -1,7 +1,6 @@
 """The indexes are compared with the manifest before DALI reads them: every flipped bit, every position."""
 
-from __future__ import annotations
-
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -98,33 +97,24 @@ def test_an_index_of_version_1_1_is_accepted(dataset):
         pytest.skip("a TFRecord index has no version")
     header, *lines = index_of(dataset).read_bytes().splitlines()
     # Version 1.2 adds the name of each member.
-    kept = []
-    for line in lines:
-        kept.append(b" ".join(token for n, token in enumerate(line.split()) if n % 4 != 3))
+    kept = [re.sub(rb"(\S+ \S+ \S+) \S+", rb"\1", line) for line in lines]
     store_index(dataset, b"\n".join([header.replace(b"v1.2", b"v1.1"), *kept, b""]))
     with build(dataset) as loader:
         assert sum(len(labels) for _, labels in loader) == 4
 
 
-# --- positions in whole indexes -----------------------------------------------------------------
-
 positions = st.integers(0, 1000)
 names = st.sampled_from(["jpg", "a.cls", "é.json"])
-tfrecords = st.lists(st.builds(tfrecord_line, positions, positions), min_size=1, max_size=4)
 components = st.tuples(names, positions.map(lambda n: 512 * n), positions, names)
-webdatasets = st.lists(
-    st.lists(components, min_size=1, max_size=3).map(webdataset_line), min_size=1, max_size=4
-)
+lines_of = {
+    "tfrecord": st.builds(tfrecord_line, positions, positions),
+    "webdataset": st.lists(components, min_size=1, max_size=3).map(webdataset_line),
+}
 
 
-indexes = st.one_of(
-    tfrecords.map(lambda x: ("tfrecord", x)), webdatasets.map(lambda x: ("webdataset", x))
-)
-
-
-@given(indexes, st.integers(-1, 1))
-def test_an_index_fits_if_its_last_byte_is_in_the_shard(index, more):
-    fmt, lines = index
+@given(st.sampled_from(FORMATS), st.data(), st.integers(-1, 1))
+def test_an_index_fits_if_its_last_byte_is_in_the_shard(fmt, draw, more):
+    lines = draw.draw(st.lists(lines_of[fmt], min_size=1, max_size=4))
     data = format_index(fmt, lines)
     end = max(entry.end for entry in iter_index(fmt, data))
     for samples, length in ((len(lines), end + more), (len(lines) + more, end)):

@@ -6,19 +6,20 @@ Then damage is found and named.
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from helpers.damaged import change_column
+from helpers.loading import build
 
-import loaders
 from loaders.dataset import tables
 from loaders.dataset.tables import LazyColumns
 from manifests.errors import TableError
 
-OPTIONS = {"batch_size": 2, "device": "cpu", "num_threads": 1, "framework": "numpy"}
 SMALL = [{"Resize": {"size": [8, 8]}}]
 
 
@@ -32,58 +33,27 @@ def lazy(monkeypatch):
     monkeypatch.setattr(tables, "MAX_EAGER_SHARDS", 2)
 
 
-@pytest.fixture
-def opened(monkeypatch):
-    """Return the names of the tables that were read, in order."""
-    names = []
-
-    class Counted(tables.SampleTable):
-        def __init__(self, path, *arguments, **options):
-            names.append(str(path).rpartition("/")[2])
-            super().__init__(path, *arguments, **options)
-
-    monkeypatch.setattr(tables, "SampleTable", Counted)
-    return names
+def count_batches(folder, rows):
+    """Read two epochs of the first rows."""
+    with build(folder, transforms=SMALL, sampler=first(rows), batch_size=2) as loader:
+        return len([*loader, *loader])
 
 
-def batches_of(folder, **options):
-    with loaders.build(folder, transforms=SMALL, **{**OPTIONS, **options}) as loader:
-        return [
-            [np.asarray(value).tolist() for value in batch] for _ in range(2) for batch in loader
-        ]
-
-
-class FirstRows:
-    """Reads the first rows of the split, and remembers the types of its columns."""
-
-    columns = ("label", "offset", "crc32c")
-
-    def __init__(self, count):
-        self.count = count
-        self.dtypes = {}
-
-    def plan(self, columns, *, samples, batch_size, world_size, seed):
-        self.dtypes = {name: str(column.dtype) for name, column in columns.items()}
-        return self
-
-    @property
-    def samples(self):
-        return self.count
-
-    lines = ()
-
-    def batch(self, epoch, number):
-        return np.arange(self.count, dtype=np.int64)[number * 2 : number * 2 + 2]
-
-
-class OnlyFirst(FirstRows):
-    columns = ()
+def first(count):
+    """Return a sampler of the first rows of the split."""
+    rows = np.arange(count, dtype=np.int64)
+    batch = lambda epoch, number: rows[number * 2 : number * 2 + 2]  # noqa: E731
+    plan = SimpleNamespace(samples=count, lines=(), batch=batch)
+    return SimpleNamespace(columns=(), plan=lambda columns, **_: plan)
 
 
 @pytest.mark.usefixtures("lazy")
-def test_only_the_tables_of_the_rows_are_read_and_each_once(folder, opened):
-    assert len(batches_of(folder, sampler=OnlyFirst(6))) == 6
-    assert sorted(opened) == [f"train-{number:05d}.parquet" for number in range(6)]
+def test_only_the_tables_of_the_rows_are_read_and_each_once(folder, monkeypatch):
+    opened = Mock(wraps=tables.SampleTable)
+    monkeypatch.setattr(tables, "SampleTable", opened)
+    assert count_batches(folder, 6) == 6
+    names = [os.path.basename(call.args[0]) for call in opened.call_args_list]
+    assert sorted(names) == [f"train-{number:05d}.parquet" for number in range(6)]
 
 
 @pytest.mark.usefixtures("lazy")
@@ -99,9 +69,9 @@ def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
         pq.write_table(table.slice(0, 0), path)
     else:
         change_column(path, "offset", pc.add(table["offset"], 2**32))
-    assert len(batches_of(folder, sampler=OnlyFirst(4))) == 4
+    assert count_batches(folder, 4) == 4
     with pytest.raises(TableError) as caught:
-        batches_of(folder, sampler=OnlyFirst(6))
+        count_batches(folder, 6)
     assert caught.value.file == str(path)
 
 

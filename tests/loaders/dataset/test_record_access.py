@@ -1,26 +1,20 @@
 """Random access to images in both formats, and shards that do not match their tables."""
 
-import os
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.damaged import change_column
-from helpers.datasets import FORMATS
 
 from loaders.dataset import images
 from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
-from manifests.errors import ShardError, TableError
+from manifests.errors import TableError
 from manifests.tables import read_table
 
 
 def open_records(split):
     return StoredImages(split, SampleTables(split))
-
-
-EACH_FORMAT = pytest.mark.parametrize("fmt", FORMATS)
 
 
 def test_the_bytes_of_the_images_are_prefetched(prepared, monkeypatch):
@@ -32,23 +26,6 @@ def test_the_bytes_of_the_images_are_prefetched(prepared, monkeypatch):
     found = records.images(rows)
     assert ranges == [[[image.ctypes.data for image in found], [len(image) for image in found]]]
     records.close()
-
-
-@EACH_FORMAT
-@pytest.mark.parametrize("damage", ["truncated", "missing"])
-def test_a_truncated_or_missing_shard(make_dataset, mixed, fmt, damage):
-    split = open_split(make_dataset(fmt, mixed), "train")
-    records = open_records(split)
-    path = split.path(split.shards[2].file)
-    if damage == "missing":
-        os.unlink(path)
-    else:
-        os.truncate(path, split.shards[2].file.bytes - 512)
-    last = np.array([split.samples - 1])
-    records.prefetch(last)  # prefetching raises nothing
-    message = "cannot be read" if damage == "missing" else "bytes long, but the manifest states"
-    with pytest.raises(ShardError, match=message):
-        records.images(last)
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,11 @@ def read_back(folder, shuffle=False, epochs=1):
         )
     for _ in range(epochs):
         read = []
-        for _ in range(-(-split.samples // BATCH)):
+        while len(read) < split.samples:
             images, metadata = pipeline.run()
             array = np.asarray(metadata.as_tensor())
-            stored, rows = (array, None) if fields.stored_label else (None, fields.rows(array))
-            numbers = fields.values(stored, rows)["label"]
+            given = (array, None) if fields.stored_label else (None, fields.rows(array))
+            numbers = fields.values(*given)["label"]
             assert numbers.dtype == np.int64
             read += [(bytes(np.asarray(images[i])), int(numbers[i])) for i in range(BATCH)]
         yield read[: split.samples]

@@ -1,9 +1,11 @@
 """What identifies a split; `SampleTables` opens each sample table of a split once per build."""
 
 import hashlib
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.loading import build
 
 import loaders
 from loaders.dataset.split import open_split
@@ -18,14 +20,11 @@ def classes(make_dataset, mixed):
     return make_dataset("tfrecord", samples)
 
 
-def test_labels_and_places_of_a_shard_are_read_together(classes, monkeypatch):
-    read, shards = SampleTables._read_defined, []
-    monkeypatch.setattr(
-        SampleTables, "_read_defined", lambda *given: shards.append(given[1]) or read(*given)
-    )
-    options = {"transforms": "imagenet-train", "sampler": loaders.ShuffledSampler()}
-    loaders.build(classes, batch_size=4, device="cpu", num_threads=1, **options).close()
-    assert sorted(shards) == [0, 1, 2]
+def test_labels_and_places_of_a_shard_are_read_together(classes):
+    wrapped = {"autospec": True, "side_effect": SampleTables._read_defined}
+    with mock.patch.object(SampleTables, "_read_defined", **wrapped) as read:
+        build(classes, sampler=loaders.ShuffledSampler()).close()
+    assert sorted(call.args[1] for call in read.call_args_list) == [0, 1, 2]
 
 
 def test_the_fingerprint_is_that_of_the_text_of_all_files_and_is_computed_once(classes):

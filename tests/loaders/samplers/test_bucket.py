@@ -51,8 +51,6 @@ def batches_of(orders, epoch):
         yield own, rows
 
 
-# --- buckets --------------------------------------------------------------------------------------
-
 SIDE = st.integers(1, 3000)
 
 
@@ -110,8 +108,6 @@ def test_batches_are_apportioned_and_never_taken_back(weights, seats):
     for count, weight in zip(counts, weights, strict=True):
         assert abs(count - seats * weight / whole) <= Fraction(1, 2) * len(weights)
 
-
-# --- epochs ---------------------------------------------------------------------------------------
 
 MODES = {
     "found": BucketSampler(4, pixels=48 * 48, multiple_of=8),

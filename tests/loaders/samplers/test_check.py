@@ -74,9 +74,8 @@ class BrokenPlan:
 
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "every broken rule is found"))
 def test_every_broken_rule_is_found(row, message):
-    broken_rule = evaluate(row)
     with pytest.raises(AssertionError) as caught:
-        check(Broken(broken_rule))
+        check(Broken(evaluate(row)))
     assert message in str(caught.value)
 
 

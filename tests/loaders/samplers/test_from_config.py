@@ -8,27 +8,16 @@ from loaders.samplers.choose import configured_sampler
 from manifests.errors import CallError
 
 
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ({}, None),
-        ({"name": "DistributedBatchSampler"}, None),
-        ({"name": "PKSampler", "sample_per_id": 4}, PKSampler(3, 4, weight="sample")),
-        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"},
-         PKSampler(3, 4)),
-        ({"name": "DistributedRandomIdentitySampler", "num_instances": 2, "max_iters": 9},
-         PKSampler(6, 2, weight="sample", batches=9)),
-    ],
-)  # fmt: skip
-def test_sections_become_samplers(section, expected):
-    assert configured_sampler(section, 12)[0] == expected
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "sections"))
+def test_sections_become_samplers(row, expected):
+    expected = evaluate(expected, {"PKSampler": PKSampler})
+    assert configured_sampler(evaluate(row), 12)[0] == expected
 
 
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong sections are rejected"))
 def test_wrong_sections_are_rejected(row, message):
-    section = evaluate(row)
     with pytest.raises(CallError) as caught:
-        configured_sampler(section, 12)
+        configured_sampler(evaluate(row), 12)
     assert message in str(caught.value)
 
 

@@ -1,8 +1,8 @@
 """PK batches: the contents of batches and epochs, ranks and rounds."""
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 from helpers.examples import examples
@@ -16,91 +16,59 @@ size_of_identity = st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100
 sizes_of_identities = st.lists(size_of_identity, min_size=1, max_size=40)
 
 
-@dataclass
-class Case:
-    """A random split, the ranks that share it, and the options of the sampler."""
+def turns_of(case, plan):
+    """Return the batches of an epoch, each a list of (identity, rows)."""
+    found = []
+    for number in range(plan.samples // (case.width * case.wanted)):
+        rows = plan.batch(0, number).reshape(case.width, case.wanted)
+        labels = case.labels[rows]
+        assert (labels == labels[:, :1]).all()
+        found.append(list(zip(labels[:, 0].tolist(), rows.tolist(), strict=True)))
+    return found
 
-    sizes: list
-    wanted: int
-    per_rank: int
-    ranks: int
-    few: str
-    weight: str
-    cameras: int
-    batches: int | None
-    seed: int
 
-    @property
-    def width(self):
-        return self.per_rank * self.ranks
-
-    def __post_init__(self):
-        rng = np.random.default_rng(self.seed)
-        self.labels = rng.permutation(np.repeat(np.arange(len(self.sizes)), self.sizes))
-        self.camera = rng.integers(0, max(1, self.cameras), len(self.labels))
-        self.taking = [
-            i for i, n in enumerate(self.sizes) if self.few != "drop" or n >= self.wanted
-        ]
-
-    def plan(self, ranks=None):
-        ranks = ranks or self.ranks
-        given = {"few": self.few, "weight": self.weight, "batches": self.batches}
-        across = "camera" if self.cameras else None
-        sampler = PKSampler(self.width // ranks, self.wanted, across=across, **given)
-        columns = {"label": self.labels, "camera": self.camera}
-        batch_size = self.width // ranks * self.wanted
-        return fit(sampler, columns, batch_size=batch_size, world_size=ranks, seed=self.seed)
-
-    def turns(self, plan, epoch=0):
-        """Return the batches of an epoch, each a list of (identity, rows)."""
-        found = []
-        for number in range(plan.samples // (self.width * self.wanted)):
-            rows = plan.batch(epoch, number).reshape(self.width, self.wanted)
-            labels = self.labels[rows]
-            assert (labels == labels[:, :1]).all()
-            found.append(list(zip(labels[:, 0].tolist(), rows.tolist(), strict=True)))
-        return found
-
-    def rounds(self):
-        """Yield the identities that take part in each round, endlessly."""
-        turns = {
-            i: max(1, self.sizes[i] // self.wanted) if self.weight == "sample" else 1
-            for i in self.taking
-        }
-        while True:
-            number = 0
-            while len(part := {i for i in self.taking if turns[i] > number}) >= self.width:
-                yield part
-                number += 1
+def rounds_of(case):
+    """Yield the identities that take part in each round, endlessly."""
+    turns = {}
+    for identity, size in enumerate(case.sizes):
+        if case.few == "repeat" or size >= case.wanted:
+            turns[identity] = max(1, size // case.wanted) if case.weight == "sample" else 1
+    while True:
+        number = 0
+        while len(part := {each for each in turns if turns[each] > number}) >= case.width:
+            yield part
+            number += 1
 
 
 @st.composite
 def cases(draw, cameras=(0, 0)):
+    """Draw a split, the ranks that share it, and the options of the sampler; fit it."""
     wanted, few = draw(st.integers(1, 6)), draw(st.sampled_from(["repeat", "drop"]))
     sizes = [*draw(sizes_of_identities), wanted]
-    taking = len(sizes) if few == "repeat" else sum(n >= wanted for n in sizes)
+    taking = len(sizes) if few == "repeat" else sum(size >= wanted for size in sizes)
     ranks = draw(st.integers(1, min(16, taking)))
-    return Case(
-        sizes=sizes,
-        wanted=wanted,
-        per_rank=draw(st.integers(1, min(6, taking // ranks))),
-        ranks=ranks,
-        few=few,
-        weight=draw(st.sampled_from(["identity", "sample"])),
-        cameras=draw(st.integers(*cameras)),
-        batches=draw(st.none() | st.integers(1, 60)),
-        seed=draw(st.integers(0, 2**63 - 1)),
-    )
+    per_rank, cameras = draw(st.integers(1, min(6, taking // ranks))), draw(st.integers(*cameras))
+    weight, seed = draw(st.sampled_from(["identity", "sample"])), draw(st.integers(0, 2**63 - 1))
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    columns = {"label": labels, "camera": rng.integers(0, max(1, cameras), len(labels))}
+    options = {"few": few, "weight": weight, "batches": draw(st.none() | st.integers(1, 60))}
+    sampler = PKSampler(per_rank, wanted, across="camera" if cameras else None, **options)
+    plan = fit(sampler, columns, batch_size=per_rank * wanted, world_size=ranks, seed=seed)
+    width = per_rank * ranks
+    case = SimpleNamespace(sizes=sizes, wanted=wanted, few=few, weight=weight, width=width)
+    case.labels, case.camera = labels, columns["camera"]
+    return case, plan
 
 
 @settings(max_examples=examples(60))
 @given(cases())
-def test_epochs_follow_the_rules(case):
+def test_epochs_follow_the_rules(drawn):
     """The rules of an epoch, checked on plain lists."""
-    plan = case.plan()
-    batches = case.turns(plan)
+    case, plan = drawn
+    batches = turns_of(case, plan)
     assert len(batches) * case.width * case.wanted == plan.samples
-    rounds = case.rounds()
+    rounds = rounds_of(case)
     history = defaultdict(list)
     left = 0
     for batch in batches:
@@ -135,11 +103,12 @@ def test_epochs_follow_the_rules(case):
 
 @settings(deadline=None, max_examples=6)
 @given(cases(cameras=(1, 5)))
-def test_across_uses_as_many_cameras_as_possible(case):
+def test_across_uses_as_many_cameras_as_possible(drawn):
+    case, plan = drawn
     stored = defaultdict(Counter)
     for identity, camera in zip(case.labels.tolist(), case.camera.tolist(), strict=True):
         stored[identity][camera] += 1
-    for batch in case.turns(case.plan()):
+    for batch in turns_of(case, plan):
         for identity, rows in batch:
             n = case.sizes[identity]
             times = Counter(rows)

@@ -42,9 +42,6 @@ def test_a_spread_batch_has_one_sample_of_each_layer(widths, batch):
     assert sorted([*rows.ravel(), *last]) == list(range(len(widths)))
 
 
-# --- window ---------------------------------------------------------------------------------------
-
-
 def window_plan(shards, window, seed=3):
     return fit(ShuffledSampler(window=window), {SHARD: shards.astype(np.int32)}, seed=seed)
 

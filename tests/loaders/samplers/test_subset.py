@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.rows import evaluate, read_rows
 from helpers.sampling import epoch_of, fit
 
 from loaders import SubsetSampler
@@ -17,19 +18,7 @@ LABEL, WIDTH, CAMERA = COLUMNS.values()
 NO_CAMERA = CAMERA == None  # noqa: E711
 
 
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        ("label = 3", LABEL == 3),
-        ("width >= 60 and not label in (1, 2)", (WIDTH >= 60) & ~np.isin(LABEL, (1, 2))),
-        ("camera is null", NO_CAMERA),
-        ("camera != 'cam 1'", (CAMERA != "cam 1") & ~NO_CAMERA),
-        ("width < 9 -- a comment", WIDTH < 9),
-        ("true) and (true", np.ones(100, bool)),
-    ],
-)
+@pytest.mark.parametrize(("where", "expected"), read_rows(__file__, "filters"))
 def test_a_filter_selects_rows(where, expected):
-    assert (
-        sorted(epoch_of(fit(SubsetSampler(where=where), COLUMNS)))
-        == np.flatnonzero(expected).tolist()
-    )
+    selected = np.flatnonzero(evaluate(expected, globals()))
+    assert sorted(epoch_of(fit(SubsetSampler(where=where), COLUMNS))) == selected.tolist()
