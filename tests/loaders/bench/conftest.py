@@ -1,7 +1,5 @@
 """Fixtures: a dataset of photographs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`loaders bench` and `loaders tune` on datasets of every kind of label."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -29,11 +27,11 @@ PLACED = {"mask": annotated.make_pairs, "boxes": annotated.make_coco}
 
 def write_table(folder, **columns):
     folder.mkdir()
-    lines = []
+    rows = []
     for number in range(6):
         (folder / f"{number}.jpg").write_bytes(encode(photo(number, 480, 360)))
-        lines.append(json.dumps({"path": f"{number}.jpg", **columns}))
-    (folder / "table.jsonl").write_text("\n".join(lines))
+        rows.append(json.dumps({"path": f"{number}.jpg", **columns}))
+    (folder / "table.jsonl").write_text("\n".join(rows))
     return folder / "table.jsonl"
 
 

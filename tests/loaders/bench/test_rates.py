@@ -1,7 +1,5 @@
 """How rates are measured: with a clock that the test moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from loaders.bench import measure as measuring

@@ -1,7 +1,5 @@
 """The pipelines that are measured do what their names say, and do the same as the loader."""
 
-from __future__ import annotations
-
 import io
 import shlex
 from dataclasses import replace
@@ -68,17 +66,17 @@ def test_the_last_stage_is_the_pipeline_of_the_loader(photographs):
         assert loader.options == replace(options, ranks=loader.options.ranks)
 
 
+def images_of(spec):
+    return spec.images.images(np.arange(24))
+
+
 def shapes_of(candidate):
     """Return the shape of a batch of a candidate, and the lengths of what it decodes."""
     spec = candidate.make_spec()
-    stored = {len(image) for image in images_of(spec)}
+    stored = {*map(len, images_of(spec))}
     with Loader(spec) as loader:
         images, labels = next(iter(loader))
     return tuple(images.shape), len(labels), stored
-
-
-def images_of(spec):
-    return spec.images.images(np.arange(24))
 
 
 def test_candidates_for_decoding_are_smaller_and_raw_images(photographs, tmp_path):
@@ -113,7 +111,7 @@ def test_candidates_for_reading(photographs, cached):
     assert len(candidates) == (1 if cached == 1.0 else 2)
     if len(candidates) == 2:
         assert candidates[0].text == "with the images in memory"
-        stored = {len(image) for image in images_of(resolve(request_for(photographs)))}
+        stored = {*map(len, images_of(resolve(request_for(photographs))))}
         assert shapes_of(candidates[0])[2] == stored
 
 

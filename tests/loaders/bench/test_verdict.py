@@ -1,7 +1,5 @@
 """The sentence of `loaders bench`: it names the stage that is the limit, and a remedy that was measured."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.bench import make_results, rate
 from helpers.rows import evaluate, read_rows

@@ -1,7 +1,5 @@
 """`loaders export --for onnx`: resize, crop and normalize decoded images as the loader does, within a level."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,19 +1,19 @@
 """`loaders export --for triton`: a server without `loaders` gives the loader's images, bit for bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from helpers import serve_models
 from helpers.exported import NORMALIZE, RECIPES
-from helpers.loading import convert
+from helpers.loading import build, convert
+from helpers.rows import evaluate, read_rows
 
 import loaders
 from dataprep.options import Raw
@@ -29,14 +29,19 @@ LARGEST = 12
 @pytest.fixture(scope="module")
 def expected(photos):
     """The loader's batch of 12 samples for each recipe."""
-    found = {}
+    found, given = (
+        {},
+        {"batch_size": 12, "shuffle": False, "framework": "numpy", "dtype": "float32"},
+    )
     for recipe, (transforms, options) in RECIPES.items():
-        with loaders.build(
-            photos, split="train", transforms=transforms, batch_size=12, shuffle=False, device="cpu",
-            framework="numpy", **{"dtype": "float32", **options},
-        ) as loader:  # fmt: skip
+        with build(photos, transforms=transforms, **{**given, **options}) as loader:
             found[recipe] = next(iter(loader))
     return found
+
+
+def write(photos, out, transforms, **options):
+    given = {"target": "triton", "device": "cpu", **options}
+    return export(str(photos), str(out), transforms=transforms, **given)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +49,7 @@ def exported(photos, tmp_path_factory):
     """All recipes, exported into one model repository."""
     out = tmp_path_factory.mktemp("repository")
     for name, (transforms, options) in RECIPES.items():
-        export(photos, str(out), transforms=transforms, target="triton", device="cpu", name=name, samples=12,
-               max_batch_size=LARGEST, **options)  # fmt: skip
+        write(photos, out, transforms, name=name, samples=12, max_batch_size=LARGEST, **options)
     return out
 
 
@@ -104,54 +108,31 @@ def test_labels_and_no_paths_of_this_machine(photos, exported):
             assert str(place).encode() not in (model / name).read_bytes()
 
 
-# --- what is refused ----------------------------------------------------------------------------
-
-
 def double(images):
     return images * 2
 
 
-@pytest.mark.parametrize(
-    ("transforms", "names"),
-    [
-        ("imagenet-train",
-         ["RandomResizedCrop(size=224), draws", "RandomHorizontalFlip(), draws"]),
-        ("modern-train",
-         ["TrivialAugmentWide(), draws", "RandomErasing", "OpSampler", "mixes the images"]),
-        ([{"Resize": {"size": [32, 32]}}, NORMALIZE, double],
-         ["transforms[2], double(images), is a Python"]),
-        ([{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}],
-         ["RandomApply"]),
-        ([{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}],
-         ["transforms[1], ColorJitter"]),
-    ],
-)  # fmt: skip
-def test_refused_by_name(photos, tmp_path, transforms, names):
+@pytest.mark.parametrize(("row", "names"), read_rows(__file__, "refused by name"))
+def test_refused_by_name(photos, tmp_path, row, names):
     with pytest.raises(CallError) as caught:
-        export(photos, str(tmp_path / "out"), transforms=transforms, target="triton", device="cpu")
-    assert all(name in str(caught.value) for name in names), caught.value
+        write(photos, tmp_path / "out", evaluate(row, globals(), {"NORMALIZE": NORMALIZE}))
+    assert all(name in str(caught.value) for name in evaluate(names)), caught.value
     assert not (tmp_path / "out").exists()
 
 
 def test_other_inputs_are_refused(photos, make_photos, tmp_path):
     config = tmp_path / "reid.yaml"
-    config.write_text(
-        "DataLoader:\n  Train:\n    dataset:\n      transform_ops:\n"
-        "        - ResizeImage: {size: [32, 32]}\n        - NormalizeImage: {}\n"
-        "    sampler: {name: PKSampler, batch_size: 8, sample_per_id: 2}\n"
-    )
+    sampler = "{name: PKSampler, batch_size: 8, sample_per_id: 2}"
+    transforms = "{transform_ops: [{ResizeImage: {size: [32, 32]}}, {NormalizeImage: {}}]}"
+    config.write_text(f"DataLoader: {{Train: {{dataset: {transforms}, sampler: {sampler}}}}}")
     raw = convert(make_photos(tmp_path / "photos", 4), tmp_path / "raw", raw=Raw(32))
     for folder, transforms, message in (
         (photos, str(config), "the config's sampler PKSampler chooses samples"),
         (raw, "reid-eval", "stores pixels"),
         ("s3://bucket/data", "imagenet-eval", "is in an object store"),
     ):
-        options = {"transforms": transforms, "target": "triton", "device": "cpu"}
         with pytest.raises(CallError, match=message):
-            export(str(folder), str(tmp_path / "out"), **options)
-
-
-# --- the folder -----------------------------------------------------------------------------------
+            write(folder, tmp_path / "out", transforms)
 
 
 def run(*arguments):
@@ -180,19 +161,11 @@ def test_command(photos, tmp_path):
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["the old one stays", "the old one comes back"])
 def test_failed_write_leaves_the_old_export(photos, tmp_path, monkeypatch, failing):
-    options = {"target": "triton", "device": "cpu"}
-    export(photos, str(tmp_path), transforms="imagenet-eval", samples=1, **options)
-    rename, calls = os.rename, []
-
-    def fails_once(*paths):
-        calls.append(paths)
-        if len(calls) == failing:
-            raise OSError(28, "No space left on device")
-        rename(*paths)
-
-    monkeypatch.setattr("os.rename", fails_once)
+    write(photos, tmp_path, "imagenet-eval", samples=1)
+    answers = [DEFAULT] * (failing - 1) + [OSError(28, "No space left on device")] + [DEFAULT] * 9
+    monkeypatch.setattr("os.rename", Mock(wraps=os.rename, side_effect=answers))
     with pytest.raises(StorageError, match="No space left"):
-        export(photos, str(tmp_path), transforms="reid-eval", overwrite=True, **options)
+        write(photos, tmp_path, "reid-eval", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
     assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
 
@@ -207,12 +180,10 @@ def test_places_that_cannot_be_written_are_wrong_usage(photos, tmp_path):
         assert (done.exit_code, message in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("change", [lambda images: images[:, :, ::-1], lambda images: images[:1]])
+@pytest.mark.parametrize("change", [np.s_[:, :, ::-1], np.s_[:1]])
 def test_other_images_are_never_written(photos, tmp_path, monkeypatch, change):
-    changed = lambda *arguments: change(run_serialized(*arguments))  # noqa: E731
-    monkeypatch.setattr(triton, "run_serialized", changed)
-    options = {"transforms": "imagenet-eval", "target": "triton", "device": "cpu", "samples": 2}
+    monkeypatch.setattr(triton, "run_serialized", lambda *given: run_serialized(*given)[change])
     message = "does not give the images of the loader, so nothing was written"
     with pytest.raises(CallError, match=message):
-        export(photos, str(tmp_path), **options)
+        write(photos, tmp_path, "imagenet-eval", samples=2)
     assert not [*tmp_path.iterdir()]

@@ -1,13 +1,13 @@
 """`loaders preview`: the files that it writes, and the options that it refuses."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
 from click.testing import CliRunner
+from helpers.datasets import write_csv
 from helpers.loading import convert
 from helpers.object_stores import upload
+from helpers.rows import read_rows
 from PIL import Image
 
 from loaders.cli import main
@@ -21,10 +21,8 @@ def dataset(tmp_path_factory, make_photos):
     folder = tmp_path_factory.mktemp("command")
     paths = sorted(make_photos(folder / "photos", 9).rglob("*.*"))
     for name, texts in TABLES.items():
-        rows = [f"{path},{text}" for path, text in zip(paths, texts, strict=True)]
-        table = folder / f"{name}.csv"
-        table.write_text("\n".join([f"path,{name}", *rows]))
-        convert(table, folder / name)
+        rows = zip(paths, texts, strict=True)
+        convert(write_csv(folder / f"{name}.csv", f"path,{name}", rows), folder / name)
     return folder / "label"
 
 
@@ -69,21 +67,9 @@ def test_an_object_store(dataset, tmp_path):
     assert "is in an object store, and --cache is missing. Hint: set --cache to" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--pk", "3"], "is not two numbers such as 8x4"),
-        (["--pk", "3x2", "--balanced"], "cannot be combined"),
-        (["--batch-size", "4"], "--batch-size is for --balanced"),
-        (["--threshold", "0.1"], "--threshold is for --balanced"),
-        (["--out", "sheet.gif"], "does not end in .png"),
-        (["--out", "none/sheet.png"], "does not exist"),
-        (["--samples", "0"], "samples must be an integer of at least 1"),
-        (["--split", "test"], "test"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), read_rows(__file__, "wrong options"))
 def test_wrong_options(dataset, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
-    result = run(dataset, *options, status=2)
+    result = run(dataset, *options.split(), status=2)
     assert message in result.stderr
     assert len(result.stderr.splitlines()) <= 2

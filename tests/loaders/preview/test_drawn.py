@@ -1,7 +1,5 @@
 """What a preview says about a draw is what happened to the pixels."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -91,6 +89,5 @@ def test_policies(drawn):
 
 @pytest.mark.parametrize(("row", "caption"), read_rows(__file__, "captions"))
 def test_captions(drawn, row, caption):
-    transform = evaluate(row)
-    for _, _, found in drawn(transform):
+    for _, _, found in drawn(evaluate(row)):
         assert re.fullmatch(caption, found), found

@@ -1,7 +1,5 @@
 """The search of `loaders tune` on functions whose best point is known, with and without noise."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -79,18 +77,11 @@ def test_noise_rarely_replaces_a_start_that_is_best():
     assert replaced <= 3
 
 
-@pytest.mark.parametrize(
-    ("gpu", "encoded", "names"),
-    [
-        (True, True, {"num_threads", "prefetch", "hw_decoder_load"}),
-        (True, False, {"num_threads", "prefetch"}),
-        (False, True, {"num_threads", "prefetch"}),
-    ],
-)
-def test_axes(gpu, encoded, names):
+@pytest.mark.parametrize(("gpu", "encoded"), [(True, True), (True, False), (False, True)])
+def test_axes(gpu, encoded):
     start = Tuning(7, 4, 0.7 if gpu and encoded else None)
     axes = axes_for(6, gpu=gpu, encoded=encoded, start=start)
-    assert axes.keys() == names
+    assert [*axes] == ["num_threads", "prefetch", "hw_decoder_load"][: 2 + (gpu and encoded)]
     assert axes["num_threads"] == (1, 2, 3, 4, 6, 7)
     for name, values in axes.items():
         assert getattr(start, name) in values
