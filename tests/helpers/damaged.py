@@ -19,15 +19,11 @@ SAMPLES, SHARDS, PER_SHARD = 39, 3, 13
 
 def make(folder, fmt, rows=SAMPLES, classes=3, shards=SHARDS, kind="png", split="train"):
     """Make a dataset in which the mean color of each image is 5 times its row."""
-    stored = [
-        number * (rows // shards) + record
-        for record in range(rows // shards)
-        for number in range(shards)
-    ]
-    samples = [
-        (kind, encode(np.full((32, 32, 3), 5 * row, np.uint8), kind), row % classes)
-        for row in stored
-    ]
+    samples = []
+    for place in range(rows):
+        row = place % shards * (rows // shards) + place // shards
+        pixels = np.full((32, 32, 3), 5 * row, np.uint8)
+        samples.append((kind, encode(pixels, kind), row % classes))
     return handmade.make_dataset(folder, fmt, samples, shards=shards, split=split)
 
 
@@ -47,26 +43,18 @@ def damage(folder, rows=BAD):
 
 
 def build(folder, **options):
-    defaults = {
-        "device": "cpu",
-        "batch_size": 4,
-        "transforms": [{"ResizeImage": {"size": [32, 32]}}],
-        "dtype": "uint8",
-    }
-    fields = ("image", "label", "index")
-    return loaders.build(
-        folder, **{**defaults, "fields": fields, "last_batch": "partial", **options}
-    )
+    resize = [{"ResizeImage": {"size": [32, 32]}}]
+    given = {"batch_size": 4, "transforms": resize, "dtype": "uint8", "last_batch": "partial"}
+    given |= {"device": "cpu", "fields": ("image", "label", "index")}
+    return loaders.build(folder, **{**given, **options})
 
 
 def rows_of(batches):
     """Return the rows of batches, after checking that each row comes with its own image and label."""
     rows = []
     for images, labels, index in batches:
-        for image, label, row in zip(
-            images.cpu().numpy(), labels.tolist(), index.tolist(), strict=True
-        ):
-            assert abs(float(image.mean()) - 5 * row) <= 1
+        for image, label, row in zip(images, labels.tolist(), index.tolist(), strict=True):
+            assert abs(float(image.float().mean()) - 5 * row) <= 1
             assert label == row % 3
             rows.append(row)
     return rows

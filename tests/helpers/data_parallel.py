@@ -17,9 +17,11 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import distributed, nn
 
@@ -32,11 +34,9 @@ TRANSFORMS = [
 
 
 def build(folder: str, **options: Any) -> loaders.Loader:
-    defaults = {
-        "batch_size": 3, "transforms": TRANSFORMS, "device": "cpu", "num_threads": 1,
-        "dtype": "float32",
-    }  # fmt: skip
-    return loaders.build(folder, **{**defaults, "fields": ("image", "label", "index"), **options})
+    defaults = {"batch_size": 3, "transforms": TRANSFORMS, "device": "cpu", "num_threads": 1}
+    defaults |= {"dtype": "float32", "fields": ("image", "label", "index")}
+    return loaders.build(folder, **{**defaults, **options})
 
 
 def make_model() -> nn.Module:
@@ -53,11 +53,9 @@ def write(out: str, **results: Any) -> None:
 
 def refused(call: Any) -> str:
     """Return the message of the CallError that a call raises."""
-    try:
+    with pytest.raises(loaders.CallError) as caught:
         call()
-    except loaders.CallError as error:
-        return str(error)
-    return ""
+    return str(caught.value)
 
 
 def train_and_resume(folder: str, out: str, model: nn.Module, **results: Any) -> None:
@@ -104,8 +102,6 @@ def run_spawned(rank: int, folder: str, out: str) -> None:
     train_and_resume(folder, out, nn.parallel.DistributedDataParallel(make_model()), **found)
     distributed.destroy_process_group()
 
-
-# --- any number of ranks --------------------------------------------------------------------------
 
 #: Samples of a batch of all ranks.
 GLOBAL = 16
@@ -244,14 +240,12 @@ def run_lightning(folder: str, out: str) -> None:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    def fit(
-        model: lightning.LightningModule, checkpoint: str | None = None, **options: Any
-    ) -> None:
-        trainer = lightning.Trainer(
-            accelerator="cpu", devices=2, strategy="ddp", use_distributed_sampler=False, logger=False, max_epochs=2,
-            enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **options,
-        )  # fmt: skip
-        trainer.fit(model, ckpt_path=checkpoint)
+    given = {"accelerator": "cpu", "devices": 2, "strategy": "ddp", "max_epochs": 2}
+    off = ("use_distributed_sampler", "logger", "enable_progress_bar", "enable_model_summary")
+
+    def fit(model: lightning.LightningModule, checkpoint: Any = None, **options: Any) -> None:
+        options |= {**given, **dict.fromkeys(off, False), "num_sanity_val_steps": 0}
+        lightning.Trainer(**options).fit(model, ckpt_path=checkpoint)
 
     whole, second = Classifier(), Classifier()
     save = lightning.pytorch.callbacks.ModelCheckpoint(out, "{step}", every_n_train_steps=5)
@@ -266,20 +260,17 @@ def run_lightning(folder: str, out: str) -> None:
 
 if __name__ == "__main__":
     mode, *arguments = sys.argv[1:]
+    # Forks, so that torch and DALI are not imported again; `torch.multiprocessing.spawn` otherwise.
+    start = partial(torch.multiprocessing.start_processes, start_method="fork")
     if mode == "spawn":
-        # Forks, so that torch and DALI are not imported again. Otherwise, this is
-        # `torch.multiprocessing.spawn`.
-        torch.multiprocessing.start_processes(
-            run_spawned, tuple(arguments), nprocs=2, start_method="fork"
-        )
+        start(run_spawned, tuple(arguments), nprocs=2)
     elif mode == "steps":
         out, world_size, killed, *datasets = arguments
         if "RANK" in os.environ:
             run_steps(int(os.environ["RANK"]), out, int(world_size), int(killed), *datasets)
             sys.exit()
         given = (out, int(world_size), int(killed), *datasets)
-        start = torch.multiprocessing.start_processes
-        start(run_steps, given, nprocs=int(world_size), start_method="fork")
+        start(run_steps, given, nprocs=int(world_size))
     elif mode == "rejoin":
         started = torch.multiprocessing.get_context("fork")
         processes = [started.Process(target=run_rejoin, args=(n, *arguments)) for n in range(3)]

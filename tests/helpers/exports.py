@@ -6,10 +6,9 @@ photographs.
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
-import zipfile
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from PIL import Image
 
 from dataprep.sources import Source
 from helpers import annotated
+from helpers.datasets import write_csv
 from helpers.pictures import encode
 
 #: Classes in an order of their own, and the boxes of five images: class, x1, y1, x2, y2 in pixels.
@@ -133,9 +133,6 @@ def boxed(names: Sequence[str], numbers: Iterable[int], split: str = "train") ->
     return {name: (split, [*BOXES[number]]) for name, number in pairs}
 
 
-# --- COCO -----------------------------------------------------------------------------------------
-
-
 def coco(
     names: Sequence[str],
     numbers: Iterable[int],
@@ -168,98 +165,106 @@ def _categories(first: int = 1, **more: Any) -> list[dict[str, Any]]:
     return [{"id": first + at, "name": name, **more} for at, name in enumerate(NAMES)]
 
 
-def make_roboflow_coco(folder: Path) -> Expected:
-    """Roboflow, "COCO JSON": a file in train/, valid/ and test/, and a category 0 above all others.
+def make_coco(
+    image: str,
+    stated: str,
+    file: str,
+    splits: Mapping[str, tuple[str, Sequence[int]]],
+    categories: Sequence[Mapping[str, Any]],
+    folder: Path,
+    *,
+    notices: Sequence[str] = (),
+    classes: Sequence[str] = NAMES,
+    **form: Any,
+) -> Expected:
+    """Write pictures and a file of COCO for each split.
 
-    https://roboflow.com/formats/coco-json
+    `image` is the path of an image and `stated` its name in the `file`, with {split} and {n};
+    `splits` has split and pictures by the name of a split in the layout.
     """
-    above = {"id": 0, "name": "pets", "supercategory": "none"}
-    categories = [above, *_categories(1, supercategory="pets")]
     samples: Samples = {}
-    for place, split, numbers in (("train", "train", (0, 1, 2)), ("valid", "val", (3, 4))):
-        names = [f"{number}_jpg.rf.0a1b2c.jpg" for number in numbers]
-        for number, name in zip(numbers, names, strict=True):
-            write(folder, f"{place}/{name}", picture(number))
-        write(folder, f"{place}/_annotations.coco.json", coco(names, numbers, categories))
-        samples |= boxed([f"{place}/{name}" for name in names], numbers, split)
-    write(folder, "README.roboflow.txt", "https://roboflow.com")
-    notice = "valid/_annotations.coco.json: left out the category 0, 'pets', above all others"
-    return Expected("boxes", NAMES, samples, [notice, "1 image without a box"])
-
-
-def make_lvis(folder: Path) -> Expected:
-    """LVIS v1: no file names but URLs, and images of both splits in train2017/."""
-    # https://www.lvisdataset.org/dataset
-    samples: Samples = {}
-    for split, numbers in (("train", (0, 1)), ("val", (3, 4))):
-        names = [f"train2017/{number:012d}.jpg" for number in numbers]
-        urls = [f"http://images.cocodataset.org/{name}" for name in names]
-        more = {"neg_category_ids": [2], "not_exhaustive_category_ids": []}
-        text = coco(urls, numbers, _categories(synset="x.n.01"), key="coco_url", more=more)
-        write(folder, f"lvis_v1_{split}.json", text)
-        for number, name in zip(numbers, names, strict=True):
-            write(folder, name, picture(number))
+    for place, (split, numbers) in splits.items():
+        names = []
+        for number in numbers:
+            names.append(image.format(split=place, n=number))
+            write(folder, names[-1], picture(number))
+        own = [stated.format(split=place, n=number) for number in numbers]
+        write(folder, file.format(split=place), coco(own, numbers, categories, **form))
         samples |= boxed(names, numbers, split)
-    return Expected("boxes", NAMES, samples, ["neg_category_ids of 2 images are not converted"])
+    return Expected("boxes", classes, samples, notices)
 
 
-def make_lvis_05(folder: Path) -> Expected:
-    """LVIS v0.5: file names of COCO 2014 for images that are called as in 2017."""
-    # `load_lvis_json` of detectron2, `LVISV05Dataset` of MMDetection.
-    names = [f"{number:012d}.jpg" for number in range(5)]
-    old = [f"COCO_train2014_{name}" for name in names]
-    write(folder, "annotations/lvis_v0.5_train.json", coco(old, range(5), _categories()))
-    samples = boxed(write_pictures(folder, [f"train/{name}" for name in names]), range(5))
-    notice = "'COCO_train2014_000000000000.jpg' is read as '000000000000.jpg'"
-    return Expected("boxes", NAMES, samples, [notice])
+_ALL = {"": ("train", range(5))}
+_HALVES = {"train": ("train", (0, 1, 2)), "val": ("val", (3, 4))}
+_PAIRS = {"train": ("train", (0, 1)), "val": ("val", (3, 4))}
+#: Roboflow's names of splits.
+_VALID = {"train": ("train", (0, 1, 2)), "valid": ("val", (3, 4))}
 
-
-def make_objects365(folder: Path) -> Expected:
-    """Objects365 v2: file names have folders that the archives do not have."""
-    # https://www.objects365.org, `Objects365V2Dataset` of MMDetection
-    samples: Samples = {}
-    for split, numbers in (("train", (0, 1, 2)), ("val", (3, 4))):
-        names = [f"patch{number}/objects365_v1_{number:08d}.jpg" for number in numbers]
-        stated = [f"images/v1/{name}" for name in names]
-        write(folder, f"zhiyuan_objv2_{split}.json", coco(stated, numbers, _categories()))
-        for number, name in zip(numbers, names, strict=True):
-            write(folder, f"{split}/{name}", picture(number))
-        samples |= boxed([f"{split}/{name}" for name in names], numbers, split)
-    return Expected("boxes", NAMES, samples, ["is read as 'patch0/objects365_v1_00000000.jpg'"])
-
-
-#: Tools that export images and one file of COCO: the path of an image, its name in the file, the
-#: file, and the first number of a category.
+# https://roboflow.com/formats/coco-json: a file for each split, and a category 0 above all others.
+make_roboflow_coco = partial(
+    make_coco, "{split}/{n}_jpg.rf.0a1b2c.jpg", "{n}_jpg.rf.0a1b2c.jpg",
+    "{split}/_annotations.coco.json", _VALID,
+    [{"id": 0, "name": "pets", "supercategory": "none"}, *_categories(1, supercategory="pets")],
+    notices=["valid/_annotations.coco.json: left out the category 0, 'pets', above all others",
+             "1 image without a box"],
+)  # fmt: skip
+# https://www.lvisdataset.org/dataset, v1: no file names but URLs, and both splits in train2017/.
+make_lvis = partial(
+    make_coco, "train2017/{n:012d}.jpg", "http://images.cocodataset.org/train2017/{n:012d}.jpg",
+    "lvis_v1_{split}.json", _PAIRS, _categories(synset="x.n.01"), key="coco_url",
+    more={"neg_category_ids": [2], "not_exhaustive_category_ids": []},
+    notices=["neg_category_ids of 2 images are not converted"],
+)  # fmt: skip
+# LVIS v0.5: file names of COCO 2014 for images that are called as in 2017; see `load_lvis_json` of
+# detectron2, `LVISV05Dataset` of MMDetection.
+make_lvis_05 = partial(
+    make_coco, "train/{n:012d}.jpg", "COCO_train2014_{n:012d}.jpg",
+    "annotations/lvis_v0.5_train.json", _ALL, _categories(),
+    notices=["'COCO_train2014_000000000000.jpg' is read as '000000000000.jpg'"],
+)  # fmt: skip
+# Objects365 v2: file names have folders that the archives do not have; https://www.objects365.org,
+# `Objects365V2Dataset` of MMDetection.
+make_objects365 = partial(
+    make_coco, "{split}/patch{n}/objects365_v1_{n:08d}.jpg",
+    "images/v1/patch{n}/objects365_v1_{n:08d}.jpg", "zhiyuan_objv2_{split}.json", _HALVES,
+    _categories(), notices=["is read as 'patch0/objects365_v1_00000000.jpg'"],
+)  # fmt: skip
+# Visual Wake Words: boxes of persons, in images of COCO's train and val in one folder, see
+# https://github.com/Mxbonn/visualwakewords, scripts/create_visualwakewords_annotations.py
+make_visual_wake_words = partial(
+    make_coco, "all2014/COCO_{split}2014_{n:012d}.jpg", "COCO_{split}2014_{n:012d}.jpg",
+    "annotations/instances_{split}.json", {"train": ("train", (1, 2)), "val": ("val", (1, 2))},
+    [{"id": 0, "name": "not-dog", "supercategory": "background"},
+     {"id": 1, "name": "dog", "supercategory": "animal"}],
+    classes=["not-dog", "dog"],
+)  # fmt: skip
+#: Tools that export images and one file of COCO.
 COCO_TOOLS = {
     # FiftyOne, `COCODetectionDataset`
-    "fiftyone-coco": ("data/{}.jpg", "{}.jpg", "labels.json", 0),
+    "fiftyone-coco": partial(
+        make_coco, "data/{n}.jpg", "{n}.jpg", "labels.json", _ALL, _categories(0)
+    ),
     # Label Studio, "COCO"
-    "label-studio-coco": ("images/0a1b2c-{}.jpg", "images/0a1b2c-{}.jpg", "result.json", 0),
+    "label-studio-coco": partial(
+        make_coco, "images/0a1b2c-{n}.jpg", "images/0a1b2c-{n}.jpg", "result.json", _ALL,
+        _categories(0),
+    ),
     # CVAT, "COCO 1.0"
-    "cvat-coco": ("images/default/{}.jpg", "{}.jpg", "annotations/instances_default.json", 1),
-}
-
-
-def make_coco_of_tool(tool: str, folder: Path) -> Expected:
-    """The export of one of the tools above."""
-    path, name, file, first = COCO_TOOLS[tool]
-    names = write_pictures(folder, [path.format(number) for number in range(5)])
-    stated = [name.format(number) for number in range(5)]
-    write(folder, file, coco(stated, range(5), _categories(first)))
-    return Expected("boxes", NAMES, boxed(names, range(5)))
+    "cvat-coco": partial(
+        make_coco, "images/default/{n}.jpg", "{n}.jpg", "annotations/instances_default.json", _ALL,
+        _categories(),
+    ),
+}  # fmt: skip
 
 
 def _inat_json(names: Sequence[str], labels: Sequence[str], species: Sequence[str]) -> str:
-    images = [
-        {"id": at, "file_name": name, "width": 9, "height": 9} for at, name in enumerate(names)
-    ]
-    annotations = [
-        {"id": at, "image_id": at, "category_id": species.index(label)}
-        for at, label in enumerate(labels)
-    ]
-    categories = [
-        {"id": at, "name": name, "supercategory": "Birds"} for at, name in enumerate(species)
-    ]
+    images, annotations = [], []
+    for at, (name, label) in enumerate(zip(names, labels, strict=True)):
+        images.append({"id": at, "file_name": name, "width": 9, "height": 9})
+        annotations.append({"id": at, "image_id": at, "category_id": species.index(label)})
+    categories = []
+    for at, name in enumerate(species):
+        categories.append({"id": at, "name": name, "supercategory": "Birds"})
     found = {"info": {"year": 2021}, "images": images, "categories": categories}
     return json.dumps({**found, "annotations": annotations, "licenses": []})
 
@@ -296,26 +301,6 @@ def make_inaturalist_2021(folder: Path) -> Expected:
     return Expected("class", SPECIES, samples)
 
 
-def make_visual_wake_words(folder: Path) -> Expected:
-    """Visual Wake Words: boxes of persons, in images of COCO's train and val in one folder."""
-    # https://github.com/Mxbonn/visualwakewords, scripts/create_visualwakewords_annotations.py
-    categories = [
-        {"id": 0, "name": "not-dog", "supercategory": "background"},
-        {"id": 1, "name": "dog", "supercategory": "animal"},
-    ]
-    samples: Samples = {}
-    for split in ("train", "val"):
-        names = [f"COCO_{split}2014_{number:012d}.jpg" for number in (1, 2)]
-        write(folder, f"annotations/instances_{split}.json", coco(names, (1, 2), categories))
-        for number, name in enumerate(names, 1):
-            write(folder, f"all2014/{name}", picture(number))
-        samples |= boxed([f"all2014/{name}" for name in names], (1, 2), split)
-    return Expected("boxes", ["not-dog", "dog"], samples)
-
-
-# --- YOLO -----------------------------------------------------------------------------------------
-
-
 def yolo(number: int, *, polygon: bool = False, points: str = "") -> str:
     """Return the labels of a picture as YOLO has them."""
     height, width = annotated.SIZES[number]
@@ -343,13 +328,7 @@ def write_pairs(
 ) -> Samples:
     """Write the pictures with a file of labels each; return split and boxes by path.
 
-    Args:
-        folder: where to write.
-        image: path of an image, with {split} and {n}.
-        label: path of its labels.
-        text: returns the labels of a picture.
-        splits: names of the folders of the splits.
-
+    The paths have {split}, as `splits` calls it, and {n}; `text` returns the labels of a picture.
     """
     samples: Samples = {}
     for number, split in enumerate(SPLITS):
@@ -450,9 +429,6 @@ def make_yolo_pose(folder: Path) -> Expected:
     return expected._replace(notices=["left out the key points of all objects"])
 
 
-# --- Pascal VOC -----------------------------------------------------------------------------------
-
-
 def voc(number: int) -> str:
     """Return the annotations of a picture as Pascal VOC has them; the first pixel is number 1."""
     height, width = annotated.SIZES[number]
@@ -482,8 +458,6 @@ def make_voc_of_tool(tool: str, folder: Path) -> Expected:
     return Expected("boxes", sorted(NAMES), samples)
 
 
-# --- tables beside the images ---------------------------------------------------------------------
-
 LABELS = ("cat", "dog", "cat", "dog", "dog")
 TEXTS = ("a cat", "a dog, sitting", "two cats", "a dog", "a dog")
 
@@ -493,12 +467,11 @@ def make_metadata_csv(folder: Path) -> Expected:
     # https://huggingface.co/docs/datasets/image_dataset
     samples = {}
     for place, split, numbers in (("train", "train", (0, 1, 2)), ("validation", "val", (3, 4))):
-        lines = ["file_name,label"]
-        for number in numbers:
-            write(folder, f"{place}/{number:04d}.jpg", picture(number))
-            lines.append(f"{number:04d}.jpg,{LABELS[number]}")
-            samples[f"{place}/{number:04d}.jpg"] = split, LABELS[number]
-        write(folder, f"{place}/metadata.csv", "\n".join(lines))
+        rows = [(f"{number:04d}.jpg", LABELS[number]) for number in numbers]
+        for number, (name, label) in zip(numbers, rows, strict=True):
+            write(folder, f"{place}/{name}", picture(number))
+            samples[f"{place}/{name}"] = split, label
+        write_csv(folder / place / "metadata.csv", "file_name,label", rows)
     return Expected("class", ["cat", "dog"], samples)
 
 
@@ -549,7 +522,7 @@ def make_roboflow_classes(folder: Path) -> Expected:
     """Roboflow, "Multi-Label Classification": a header with blanks, 0 or 1 for each class."""
     # https://roboflow.com/formats/multi-label-classification-csv
     samples: Samples = {}
-    for place, split, numbers in (("train", "train", (0, 1, 2)), ("valid", "val", (3, 4))):
+    for place, (split, numbers) in _VALID.items():
         lines = ["filename, dog, cat, bird"]
         for number in numbers:
             name = f"{number}_jpg.rf.0a.jpg"
@@ -575,35 +548,30 @@ def make_roboflow_folders(folder: Path) -> Expected:
 def make_class_tars(folder: Path) -> Expected:
     """ImageNet-21k, "winter21_whole": a tar for each class, by its WordNet ID."""
     # https://github.com/Alibaba-MIIL/ImageNet21K, dataset_preprocessing/processing_instructions.md
-    folder.mkdir(parents=True, exist_ok=True)
-    classes = ("n01440764", "n01443537")
-    samples: Samples = {}
-    for name, numbers in zip(classes, ((0, 2), (1, 3, 4)), strict=True):
-        with tarfile.open(folder / f"{name}.tar", "w") as archive:
-            for number in numbers:
-                info = tarfile.TarInfo(f"{name}_{number}.JPEG")
-                info.size = len(picture(number))
-                archive.addfile(info, io.BytesIO(picture(number)))
-                samples[f"{name}.tar/{info.name}"] = "train", name
-    return Expected("class", classes, samples)
+    return _make_archives(folder, "tar", ("n01440764", "n01443537"), "{name}_{n}.JPEG")
 
 
 def make_class_zips(folder: Path) -> Expected:
     """A zip for each class."""
-    folder.mkdir(parents=True, exist_ok=True)
-    classes = ("cat", "dog")
+    return _make_archives(folder, "zip", ("cat", "dog"), "{name}/{n}.JPEG")
+
+
+def _make_archives(folder: Path, kind: str, classes: Sequence[str], image: str) -> Expected:
     samples: Samples = {}
     for name, numbers in zip(classes, ((0, 2), (1, 3, 4)), strict=True):
-        with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
-            for number in numbers:
-                archive.writestr(f"{name}/{number}.JPEG", picture(number))
-                samples[f"{name}.zip/{name}/{number}.JPEG"] = "train", name
+        names = [image.format(name=name, n=number) for number in numbers]
+        with tempfile.TemporaryDirectory() as files:
+            for number, member in zip(numbers, names, strict=True):
+                write(Path(files), member, picture(number))
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.make_archive(str(folder / name), kind, files)
+        samples |= {f"{name}.{kind}/{member}": ("train", name) for member in names}
     return Expected("class", classes, samples)
 
 
 #: The layouts by name.
 LAYOUTS: dict[str, Make] = {
-    **{tool: partial(make_coco_of_tool, tool) for tool in COCO_TOOLS},
+    **COCO_TOOLS,
     **{tool: partial(make_yolo_of_tool, tool) for tool in YOLO_TOOLS},
     **{tool: partial(make_voc_of_tool, tool) for tool in VOC_TOOLS},
     "roboflow-coco": make_roboflow_coco, "lvis-v1": make_lvis, "lvis-v0.5": make_lvis_05,

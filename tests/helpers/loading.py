@@ -85,7 +85,7 @@ def _people(folder: Path) -> None:
     for number, identity in enumerate(identities.tolist()):
         path = folder / f"{number:02d}.png"
         path.write_bytes(encode(np.full((40 + number, 60, 3), 6 * number, np.uint8), "png"))
-        names = {"identity": f"p{identity}", "camera": number % 3}
+        names = {"identity": f"p{identity}", "camera": number % 3, "frame": number}
         rows.append({"path": path.name, "label": identity, **names})
     pq.write_table(pa.Table.from_pylist(rows), folder / "people.parquet")
 
@@ -115,16 +115,15 @@ class Prepared:
     def _make(self, kind: str, fmt: Any, out: Path) -> None:
         if kind == "mixed":
             handmade.make_dataset(out, fmt, mixed())
-        elif kind == "gray":
+        elif kind in ("gray", "damaged"):
             damaged.make(out, fmt)
-        elif kind == "damaged":
-            damaged.damage(damaged.make(out, fmt))
+            if kind == "damaged":
+                damaged.damage(out)
         elif kind == "photos":
             samples = [("jpg", encode(photo(number)), number) for number in range(8)]
             handmade.make_dataset(out, fmt, samples, shards=1)
         else:
-            options = Options(fmt=fmt, shard_samples=7 if kind == "people" else 3)
-            convert_dataset(read_source(str(self.source(kind))), str(out), options)
+            convert(self.source(kind), out, fmt=fmt, shard_samples=7 if kind == "people" else 3)
 
     def source(self, kind: str) -> Path:
         """Return the source of converted datasets of a kind."""
