@@ -1,7 +1,5 @@
 """Fixtures: datasets written by hand, and quicker graphs."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,12 +1,10 @@
 """Loaders with aspect buckets: pixels as Pillow makes them, equal shapes on ranks, resume, labels that follow."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from helpers import annotated
-from helpers.loading import build, convert, converted, equal, state_after
+from helpers.loading import build, convert, converted, equal
 from helpers.pictures import photo
 from helpers.rows import evaluate, read_rows
 from PIL import Image
@@ -117,47 +115,6 @@ def test_photographs_that_exif_turns_are_in_the_buckets_of_what_they_show(folder
                 assert (image.height > image.width) == (height > width)
 
 
-MODES = {
-    "carried": {},
-    "padded": {"last_batch": "pad"},
-    "pixels": {"sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=2500)},
-    "partial pixels": {
-        "sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=3500),
-        "last_batch": "partial",
-    },
-}
-COLORS = [
-    {"RandomResizedCrop": {"size": "bucket"}}, {"ColorJitter": {"brightness": 0.4}},
-    {"RandomErasing": {"p": 1.0}}, "RandomHorizontalFlip",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_resume_at_each_batch_is_exact(folder, mode):
-    options = {"transforms": COLORS, "fields": ("image", "index", "valid"), **MODES[mode]}
-    with sampled(folder[0], **options) as loader:
-        whole = [*loader, *loader]
-        for count in (0, 1, len(loader) // 2, len(loader)):
-            loader.set_epoch(0)
-            with sampled(folder[0], **options) as other:
-                other.load_state_dict(json.loads(json.dumps(state_after(loader, count))))
-                assert equal([*other, *other][: len(whole) - count], whole[count:])
-
-
-@pytest.mark.parametrize("batch", ["images", "pixels"])
-def test_two_ranks_have_batches_of_equal_shapes(folder, batch):
-    sampler = loaders.BucketSampler(GIVEN, multiple_of=8, batch=batch, pixels=1000)
-    options = {"transforms": "bucket-train", "sampler": sampler, "fields": ("image", "index")}
-    first, second = (
-        list(sampled(folder[0], rank=rank, world_size=2, **options)) for rank in range(2)
-    )
-    shapes = [images.shape for images, _ in first]
-    assert shapes == [images.shape for images, _ in second]
-    assert len({*shapes}) > 2
-    for (_, own), (_, other) in zip(first, second, strict=True):
-        assert not {*own.tolist()} & {*other.tolist()}
-
-
 @pytest.mark.parametrize("kind", ["mask", "boxes"])
 @pytest.mark.parametrize(
     "make",
@@ -215,13 +172,10 @@ def test_raw_pixels_have_one_bucket(folder, tmp_path):
         assert len({images.shape for images, _ in loader}) == 1
 
 
-@pytest.mark.parametrize(
-    ("row", "message"), read_rows(__file__, "what does not fit together is refused")
-)
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
 def test_what_does_not_fit_together_is_refused(folder, row, message):
-    options = evaluate(row)
     with pytest.raises(CallError, match=message):
-        sampled(folder[0], **options)
+        sampled(folder[0], **evaluate(row))
 
 
 def test_the_size_of_a_bucket_cannot_be_set_and_a_preview_shows_one(folder):

@@ -79,9 +79,6 @@ def test_only_training_is_shuffled_by_default(prepared, make_dataset, mixed):
         assert val.classes == tuple(f"class {label}" for label in range(23))
 
 
-# --- what a script asks a loader ------------------------------------------------------------------
-
-
 def test_attributes(prepared):
     folder = prepared["mixed tfrecord"]
     with build(folder, rank=1, world_size=2) as loader:

@@ -1,12 +1,8 @@
 """``python -m loaders memory``: the estimate of GPU memory on the command line."""
 
 import json
-import shutil
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from helpers.damaged import change_column
 
 
 @pytest.fixture
@@ -57,17 +53,3 @@ def test_wrong_arguments(dataset, memory, arguments, message):
 def test_a_missing_choice_is_named_on_one_line(warm):
     done = warm.run("-m", "loaders", "export", "d", "out", "--transforms", "imagenet-eval")
     assert "Missing option '--for'. Hint: add --for triton|onnx; " in done.stderr
-
-
-def test_memory_of_a_damaged_dataset(dataset, tmp_path, memory):
-    copy = shutil.copytree(dataset, tmp_path / "copy")
-    for path in copy.glob("*.parquet"):
-        rows = pq.read_metadata(path).num_rows
-        change_column(path, "width", pa.nulls(rows, pa.int32()))
-    error = memory(copy, "--batch-size", 8, status=1).stderr
-    assert "record 0: the table has rows without a value in column 'width'" in error
-    path = copy / "train-00000.parquet"
-    path.write_bytes(path.read_bytes()[:-20])
-    error = memory(copy, "--batch-size", 8, status=1).stderr
-    assert error.startswith(f"loaders: {path}: the sample table cannot be read (")
-    assert error.count("\n") == 1

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from helpers import loading
-from helpers.loading import converted, equal, state_after, take
+from helpers.loading import converted, take
 from helpers.pictures import photo
 from helpers.sampling import Still
 
@@ -104,17 +104,6 @@ def test_turns_of_identities_have_tracklets(tracklets):
             assert (cameras == cameras[:, :1]).all()
             assert (cameras[::2] != cameras[1::2]).all()
             assert (frames[:, 1] - frames[:, 0] == 2).all()
-
-
-def test_a_state_resumes_a_clip_exactly(tracklets):
-    options = {"transforms": DRAWING["crop"], "batch_size": 4, "seed": 5}
-    with build(tracklets, ClipSampler(2, 3), **options) as loader:
-        whole = [list(loader), list(loader)]
-    with build(tracklets, ClipSampler(2, 3), **options) as loader:
-        state = state_after(loader, 2)
-    with build(tracklets, ClipSampler(2, 3), **options) as loader:
-        loader.load_state_dict(state)
-        assert equal([list(loader), list(loader)], [whole[0][2:], whole[1]])
 
 
 def test_the_files_of_wrong_frames_are_named(tracklets):

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from helpers.rows import evaluate, read_rows
 
 from loaders import devices
 from loaders.devices import (
@@ -88,30 +89,16 @@ def test_numpy_asks_the_driver_if_torch_has_no_cuda(monkeypatch):
     assert find_gpus("paddle") == Gpus(0)
 
 
-@pytest.mark.parametrize(
-    ("environment", "current", "expected"),
-    [
-        ({"LOCAL_RANK": "5"}, 0, 5),
-        ({"LOCAL_RANK": "9"}, 0, 1),
-        ({"MPI_LOCALRANKID": "2"}, 0, 2),
-        # Without a launcher, as with torch.multiprocessing: the GPU that was set, otherwise that of
-        # the rank. In Slurm, all processes of a task have the same variables.
-        ({}, 6, 6),
-        ({}, 0, 3),
-        ({"SLURM_LOCALID": "0"}, 6, 6),
-        ({"SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "1"}, 0, 3),
-    ],
-)
-def test_the_gpu_of_a_rank(monkeypatch, environment, current, expected):
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "the GPU of a rank"))
+def test_the_gpu_of_a_rank(monkeypatch, row, expected):
+    environment, current = evaluate(row)
     for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
-        if name in environment:
-            monkeypatch.setenv(name, environment[name])
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     gpus = Gpus(8, lambda: current)
-    assert find_device("gpu", None, Ranks(3, 8), gpus) == Device("gpu", expected)
+    assert find_device("gpu", None, Ranks(3, 8), gpus) == Device("gpu", int(expected))
 
-
-# --- the values of each framework ------------------------------------------------------------------
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float16", "float32", "float64")  # fmt: skip
@@ -140,37 +127,16 @@ def test_numbers_keep_their_values_or_are_refused(table, dtype):
         assert np.isnan(converted(np.array([np.nan]), table, "x", "")[0])
 
 
-@pytest.mark.parametrize("name", ["torch", "numpy", "jax", "paddle"])
-def test_frameworks_have_the_values_of_numpy(name):
-    pytest.importorskip(name)
-    for dtype in DTYPES:
-        array = np.array([[0, 1], [100, 127]], dtype)
-        tensor = load_framework(name).numbers(array, Device("cpu"))
-        found = tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.tolist())
-        assert tuple(tensor.shape) == (2, 2)
-        assert found.tolist() == array.tolist()
-
-
-# --- CUDA's hardware queues -----------------------------------------------------------------------
-
-
-def torch_with(*, started):
-    return {"torch": SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: started))}
-
-
-@pytest.mark.parametrize(
-    ("before", "modules", "after", "late"),
-    [
-        ({}, {}, "16", False),
-        ({}, torch_with(started=False), "16", False),
-        ({}, torch_with(started=True), "16", True),
-        ({VARIABLE: "1"}, torch_with(started=True), "1", False),
-    ],
-)
-def test_the_number_is_set_unless_it_was(before, modules, after, late):
-    environ = dict(before)
-    assert request_queues(environ, modules) is late
-    assert environ[VARIABLE] == after
+@pytest.mark.parametrize("started", [None, False, True])
+def test_the_number_is_set_unless_it_was(started):
+    modules = {}
+    if started is not None:
+        cuda = SimpleNamespace(is_initialized=lambda: started)
+        modules["torch"] = SimpleNamespace(cuda=cuda)
+    environ, given = {}, {VARIABLE: "1"}
+    assert request_queues(environ, modules) is bool(started)
+    assert request_queues(given, modules) is False
+    assert (environ[VARIABLE], given[VARIABLE]) == ("16", "1")
 
 
 def test_a_wrong_number_is_explained(monkeypatch):

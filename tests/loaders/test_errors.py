@@ -62,9 +62,7 @@ def texts(text):
 IN_TABLES = {"labels_in": "tables"}
 
 
-@pytest.mark.parametrize(
-    ("row", "message"), read_rows(__file__, "records that the manifest does not describe")
-)
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "records"))
 def test_records_that_the_manifest_does_not_describe(make_dataset, mixed, row, message):
     fmt, made, changed = evaluate(row, globals())
     folder = make_dataset(fmt, mixed, **made)

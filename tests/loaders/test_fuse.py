@@ -1,7 +1,5 @@
 """Datasets on a real FUSE file system: bindfs shows a local folder as one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

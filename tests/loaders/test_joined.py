@@ -69,17 +69,18 @@ def test_classes_are_matched_by_name(datasets, shuffle):
 
 
 def test_a_checkpoint_resumes(datasets):
-    def open_loader(datasets=datasets, mix=(0.5, 0.5)):
-        return build(datasets, mix=list(mix), fields=("index",))
-
-    with open_loader() as whole, open_loader() as loader:
-        state = state_after(open_loader(), 1)
+    options = {"mix": [0.5, 0.5], "fields": ("index",)}
+    with build(datasets, **options) as whole, build(datasets, **options) as loader:
+        state = state_after(loader, 1)
         loader.load_state_dict(state)
         assert column(loader) == column(whole)[1:]
-    with open_loader(mix=(0.6, 0.4)) as loader, pytest.raises(CallError, match="sampler="):
-        loader.load_state_dict(state)
-    with open_loader(datasets[::-1]) as loader, pytest.raises(CallError, match="dataset="):
-        loader.load_state_dict(state)
+    for others, mix, changed in (
+        (datasets, [0.6, 0.4], "sampler="),
+        (datasets[::-1], [1, 1], "dataset="),
+    ):
+        loader = build(others, mix=mix, fields=("index",))
+        with loader, pytest.raises(CallError, match=changed):
+            loader.load_state_dict(state)
 
 
 def test_datasets_that_do_not_join_are_named(make, datasets, make_photos, tmp_path):

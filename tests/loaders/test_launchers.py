@@ -55,7 +55,7 @@ def check(results):
     """Check the ranks of two processes, and their batches of 3 rows from 23 samples."""
     assert [each["ranks"] for each in results] == [[0, 2], [1, 2]]
     for epoch in range(2):
-        rows = [row for each in results for batch in each["epochs"][epoch] for row in batch]
+        rows = [*chain(*(chain(*each["epochs"][epoch]) for each in results))]
         assert len(rows) == len(set(rows)) == 18
         assert set(rows) <= set(range(23))
     for each in results:
@@ -68,10 +68,8 @@ def test_torch_multiprocessing(run):
     check(results)
     for rank, each in enumerate(results):
         # A loader that was built before the process group would read as rank 0 of 1 in both.
-        told = (
-            f"(no launcher, so one process), but torch.distributed says rank {rank} of 2. Hint:"
-            " build the loader after"
-        )
+        told = "(no launcher, so one process), but torch.distributed says rank"
+        told = f"{told} {rank} of 2. Hint: build the loader after"
         assert all(told in message for message in each["early"])
         # Seeds 0 and 1: an error on both ranks.
         told = "the loaders of the ranks differ: seed is 0 on rank 0, but 1 on rank 1. Hint:"
@@ -142,8 +140,9 @@ def test_a_process_joins_ranks_that_have_trained_before(prepared, tmp_path, pyth
     program = str(HELPERS / "data_parallel.py")
     done = python.run(program, "rejoin", prepared["mixed tfrecord"], tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
-    parts = [json.loads((tmp_path / f"{rank}.json").read_text())["resumed"] for rank in range(2)]
-    rows = [row for part in parts for batch in part for row in batch]
+    rows = []
+    for rank in range(2):
+        rows += chain(*json.loads((tmp_path / f"{rank}.json").read_text())["resumed"])
     assert len(rows) == len(set(rows)) == 12
 
 

@@ -65,8 +65,6 @@ def test_threads_depend_on_the_image_size(width, height, threads):
     assert sizes.threads == default_settings(sizes, 32, CropWindow()).threads == threads
 
 
-# --- transforms whose order wastes memory ---------------------------------------------------------
-
 WARNING = (
     r"AutoAugment\(\) works on whole images of up to 1200x900 pixels, because it comes before"
     r" ResizeImage\(size=32\): a batch takes 4\.8 MiB on average instead of 0\.0 MiB\. Put the"

@@ -84,21 +84,14 @@ def test_prometheus_and_files(prepared, tmp_path):
     assert [json.loads(line)["rank"] for line in path.read_text().splitlines()] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("metrics", "message"),
-    [
-        (3, "must be a function, a path or 'prometheus:PORT'"),
-        ("prometheus:", "must be a function"),
-        ("prometheus:99999", "must be a function"),
-        ("/nowhere/metrics.jsonl", "cannot be written"),
-        ("taken", "cannot be used"),
-    ],
-)
-def test_wrong_targets_are_refused(prepared, metrics, message):
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        if metrics == "taken":
-            metrics = f"prometheus:{server.getsockname()[1]}"
-        with pytest.raises(CallError, match=message):
-            build(prepared["people tfrecord"], metrics=metrics)
+@pytest.mark.parametrize("port", ["", "99999", "taken"])
+def test_wrong_targets_are_refused(prepared, port):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        told = "cannot be used" if port == "taken" else "must be a function"
+        port = port.replace("taken", str(server.getsockname()[1]))
+        for metrics, message in (
+            (f"prometheus:{port}", told), ("/nowhere/metrics.jsonl", "cannot be written"),
+            (3, "must be a function, a path or 'prometheus:PORT'"),
+        ):  # fmt: skip
+            with pytest.raises(CallError, match=message):
+                build(prepared["people tfrecord"], metrics=metrics)

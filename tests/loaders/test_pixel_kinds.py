@@ -1,12 +1,9 @@
 """Images of more than 8 bits or other channels come back bit for bit, or are refused by name."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import sys
-import tarfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,6 +85,17 @@ def invoke(dataprep):
     return run
 
 
+@pytest.fixture
+def convert(tmp_path, invoke):
+    """A function that converts the files in the folder "src", and returns the dataset and what is printed."""
+
+    def run(*options, status=0):
+        plan = ("--src", tmp_path / "src", "--out", tmp_path / "out", "--no-shuffle")
+        return tmp_path / "out", invoke("convert", *plan, *options, status=status).stderr
+
+    return run
+
+
 def put(folder: Path, files: dict[str, bytes]) -> Path:
     """Write files of one class."""
     (folder / "a").mkdir(parents=True, exist_ok=True)
@@ -144,11 +152,10 @@ def test_buckets_archives_and_indexes_have_every_kind(tmp_path, bucket, invoke):
         dtype, channels, *_ = VARIANTS[name]
         folder, url = tmp_path / str(number), f"{bucket.url}/{number}"
         arrays = write(folder / "src", name)
-        source = (upload(folder / "src", f"{url}/src"), folder / "src.tar")[number % 2]
+        source = upload(folder / "src", f"{url}/src")
         if number % 2:
-            with tarfile.open(folder / "src.tar", "w") as archive:
-                archive.add(folder / "src", ".")
-            bucket.put(f"{number}.tar", source.read_bytes())
+            packed = shutil.make_archive(str(folder / "src"), "tar", folder / "src")
+            bucket.put(f"{number}.tar", Path(packed).read_bytes())
             source = f"{bucket.url}/{number}.tar"
         fmt = ("--fmt", FORMATS[number // 2 % 2])
         invoke("convert", "--src", source, "--out", f"{url}/out", *fmt)
@@ -165,21 +172,14 @@ def test_buckets_archives_and_indexes_have_every_kind(tmp_path, bucket, invoke):
             assert found == {array.tobytes() for array in arrays}
 
 
-#: A dataset of each kind, for every transform.
-KINDS = {
-    "13 x uint16": "plain uint16 x13",
-    "1 x float32": "plain float32 x1",
-    "4 x uint8": "plain uint8 x4",
-}
 #: Transforms that cut images into patches or into several.
 _RESHAPED = {"Patchify", "FiveCrop", "TenCrop"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_transform_keeps_channels_and_bits_or_is_refused(kind, tmp_path, invoke):
-    arrays = write(tmp_path / "src", KINDS[kind])
-    out, channels = tmp_path / "out", arrays[0].shape[2]
-    invoke("convert", "--src", tmp_path / "src", "--out", out)
+@pytest.mark.parametrize("kind", ["plain uint16 x13", "plain float32 x1", "plain uint8 x4"])
+def test_every_transform_keeps_channels_and_bits_or_is_refused(kind, tmp_path, convert):
+    arrays = write(tmp_path / "src", kind)
+    (out, _), channels = convert(), arrays[0].shape[2]
     told = f"dataset has {channels} channel|one for each channel|decode"
     kept, wrong = set(), {}
     for name in known_transforms():
@@ -269,22 +269,18 @@ def test_crops_and_flips_move_all_channels_together(bands, order, tmp_path):
         assert {each.tobytes() for each in image.transpose(0, 2, 3, 1).reshape(-1, 13)} <= stored
 
 
-@pytest.mark.parametrize(
-    ("row", "message"), read_rows(__file__, "the loader refuses what it cannot do")
-)
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
 def test_the_loader_refuses_what_it_cannot_do(bands, row, message):
-    options = evaluate(row)
     with pytest.raises(CallError, match=message) as caught:
-        build(bands[0], **{"dtype": "float32", **options})
+        build(bands[0], **{"dtype": "float32", **evaluate(row)})
     assert caught.value.hint or "13 numbers" in message
 
 
 @pytest.mark.parametrize("name", ["png x1", "png x3", "png x4", "predictor uint16 x13"])
-def test_statistics_make_the_normalization(name, tmp_path, invoke):
+def test_statistics_make_the_normalization(name, tmp_path, convert, invoke):
     """The printed transform makes the mean 0 and the deviation 1, and tables have what NumPy finds."""
     arrays = write(tmp_path / "src", name)
-    out, again = tmp_path / "out", tmp_path / "again"
-    invoke("convert", "--src", tmp_path / "src", "--out", out, "--statistics", "--no-shuffle")
+    (out, _), again = convert("--statistics"), tmp_path / "again"
     table = pq.read_table(next(out.glob("*.parquet")))
     for column, function in (("band_min", np.min), ("band_mean", np.mean), ("band_std", np.std)):
         expected = [function(each.reshape(-1, each.shape[2]), 0) for each in arrays]
@@ -304,27 +300,30 @@ def test_statistics_make_the_normalization(name, tmp_path, invoke):
     assert pq.read_table(next(again.glob("*.parquet")))["band_std"] == table["band_std"]
 
 
-def test_statistics_leave_out_pixels_without_data(tmp_path, invoke):
+def test_statistics_leave_out_pixels_without_data(tmp_path, convert):
     array = values("float32", 2)
     array[:4, :, 0], array[0, 0, 1] = -9999, np.nan
     data = tiff(array, extratags=[(42113, "s", 0, "-9999", True)])
-    source = put(tmp_path / "src", {"1.tif": data})
-    invoke("convert", "--src", source, "--out", tmp_path / "out", "--statistics")
-    row = pq.read_table(next((tmp_path / "out").glob("*.parquet"))).to_pylist()[0]
+    put(tmp_path / "src", {"1.tif": data})
+    out, _ = convert("--statistics")
+    (row,) = pq.read_table(next(out.glob("*.parquet"))).to_pylist()
     assert np.allclose(row["band_nodata"], [4 / H, 1 / (H * W)])
     assert row["band_min"] == [array[4:, :, 0].min(), np.nanmin(array[..., 1])]
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_the_georeference_is_in_the_tables(fmt, tmp_path, invoke):
+def test_the_georeference_is_in_the_tables(fmt, tmp_path, convert, invoke):
     scale, point = [10.0, 10.0, 0.0], [0.0] * 3 + [399960.0, 4500000.123456, 0.0]
-    keys, out = (1, 1, 0, 2, 1024, 0, 1, 1, 3072, 0, 1, 32633), tmp_path / "out"
-    tags = [(33550, "d", 3, scale, True), (33922, "d", 6, point, True)]
-    tags.append((34735, "H", 12, keys, True))
+    keys = (1, 1, 0, 2, 1024, 0, 1, 1, 3072, 0, 1, 32633)
+    tags = [
+        (33550, "d", 3, scale, True),
+        (33922, "d", 6, point, True),
+        (34735, "H", 12, keys, True),
+    ]
     big_endian = tiff(BANDS, extratags=tags, byteorder=">")
     files = {"0.tif": cloud(BANDS, extratags=tags), "1.tif": big_endian, "2.tif": tiff(BANDS)}
-    convert = ("convert", "--src", put(tmp_path / "src", files), "--out", out, "--fmt", fmt)
-    invoke(*convert, "--no-shuffle", "--georeference")
+    put(tmp_path / "src", files)
+    out, _ = convert("--fmt", fmt, "--georeference")
     invoke("verify", out, "--decode", "--workers", 1)
     table = pq.read_table(next(out.glob("*.parquet")))
     assert table["geo_epsg"].to_pylist() == [32633, 32633, None]
@@ -355,10 +354,8 @@ def test_raw_pixels_come_back_bit_for_bit(name, fmt, tmp_path, invoke):
     for folder in (raw, tmp_path / "again"):
         found = {each.tobytes() for each in read(folder, dtype=dtype)}
         assert found == {each.tobytes() for each in arrays}
-    one, other = (
-        next(iter(build(each, transforms=steps, dtype=dtype, batch_size=4)))[0]
-        for each in (raw, encoded)
-    )
+    options = {"transforms": steps, "dtype": dtype, "batch_size": 4}
+    one, other = (next(iter(build(each, **options)))[0] for each in (raw, encoded))
     assert np.array_equal(one, other)
 
 
@@ -371,11 +368,8 @@ def read_dicom(path: Path, row: dict) -> np.ndarray:
     file = pydicom.dcmread(path)
     pixels = file.pixel_array
     if row.get("rescale_slope") is not None:
-        slope, intercept = (
-            float(file.get("RescaleSlope") or 1),
-            float(file.get("RescaleIntercept") or 0),
-        )
-        rescaled = pixels * slope + intercept
+        slope, intercept = file.get("RescaleSlope") or 1, file.get("RescaleIntercept") or 0
+        rescaled = pixels * float(slope) + float(intercept)
         return ((rescaled - row["rescale_intercept"]) / row["rescale_slope"])[..., None]
     if file.PhotometricInterpretation == "MONOCHROME1":
         pixels = 255 - pixels
@@ -459,41 +453,36 @@ def test_other_files_are_rewritten_without_loss(name, tmp_path, invoke):
     assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [
-        ((), ("--transcode", "tiff")),
-        (("--transcode", "tiff"), ("--transcode", "tiff", "--page", 2)),
-    ],
-)
+TO_TIFF = ("--transcode", "tiff")
+
+
+@pytest.mark.parametrize(("first", "then"), [((), TO_TIFF), (TO_TIFF, (*TO_TIFF, "--page", 2))])
 def test_what_would_not_come_back_is_refused_until_an_append_can_transcode_it(
-    first, then, tmp_path, invoke
+    first, then, tmp_path, convert
 ):
     pytest.importorskip("imagecodecs")
     bad = {"pages.tif": cloud(DEEP, 3)} if first else REFUSED
     write(tmp_path / "src", "plain uint16 x3")
     put(tmp_path / "src", bad)
-    plan = ("convert", "--src", tmp_path / "src", "--out", tmp_path / "out")
-    invoke(*plan, *first, status=1)
-    rejected = (tmp_path / "out" / "rejected.jsonl").read_text()
+    out, _ = convert(*first, status=1)
+    rejected = (out / "rejected.jsonl").read_text()
     assert {json.loads(line)["source"] for line in rejected.splitlines()} == {f"a/{n}" for n in bad}
     assert ("with 3 pages" if first else "compression") in rejected
-    invoke(*plan, "--append", *then, status=0 if first else 1)
-    assert len(read(tmp_path / "out", dtype="uint16")) == (4 if first else 5)
+    convert("--append", *then, status=0 if first else 1)
+    assert len(read(out, dtype="uint16")) == (4 if first else 5)
 
 
-def test_mixed_sources_are_refused_with_counts(tmp_path, invoke):
+def test_mixed_sources_are_refused_with_counts(tmp_path, convert):
     write(tmp_path / "src", "plain uint16 x13")
     put(tmp_path / "src", {"other.tif": tiff(values("uint16", 4))})
-    convert = ("convert", "--src", tmp_path / "src", "--out", tmp_path / "out")
-    error = invoke(*convert, status=2).stderr
+    out, error = convert(status=2)
     assert "3 with 13 channels of uint16" in error
     assert "1 with 4 channels of uint16, such as a/other.tif" in error
-    invoke(*convert, "--channels", 13, "--dtype", "uint16", status=1)
-    assert read_manifest(str(tmp_path / "out")).kind == (13, "uint16")
+    kind = ("--channels", 13, "--dtype", "uint16")
+    convert(*kind, status=1)
+    assert read_manifest(str(out)).kind == (13, "uint16")
     for change in (("--resize-shorter", 9), ("--hash",)):
-        options = (*convert, "--channels", 13, "--dtype", "uint16", *change, "--overwrite")
-        assert "13 channels of uint16" in invoke(*options, status=2).stderr
+        assert "13 channels of uint16" in convert(*kind, *change, "--overwrite", status=2)[1]
 
 
 GRAY8 = values("uint8", 1)
@@ -511,15 +500,14 @@ MIXED = {
 }
 
 
-def test_mixed_sources_become_rgb_of_8_bits(tmp_path, invoke):
-    source, out = tmp_path / "src", tmp_path / "out"
-    convert = ("convert", "--src", source, "--out", out, "--no-shuffle")
+def test_mixed_sources_become_rgb_of_8_bits(tmp_path, convert, invoke):
+    source = tmp_path / "src"
     files = {name: data for name, (data, _) in MIXED.items()}
     put(source, {name: files[name] for name in ("0.png", "1.png", "2.tif")})
-    assert "or --to-rgb8" in invoke(*convert, status=2).stderr
+    assert "or --to-rgb8" in convert(status=2)[1]
     put(source, {**files, "x.tif": tiff(values("uint16", 4)), "y.tif": tiff(values("float32", 1))})
-    invoke(*convert, "--channels", 3, "--dtype", "uint8", status=1)
-    plan = invoke(*convert, "--append", "--to-rgb8", status=1).stderr
+    convert("--channels", 3, "--dtype", "uint8", status=1)
+    out, plan = convert("--append", "--to-rgb8", status=1)
     assert "by --to-rgb8; of the images that were looked at, 1 with 3 channels of uint8" in plan
     rejected = (out / read_manifest(str(out)).rejected.name).read_text()
     assert rejected.count("--to-rgb8 takes only") == 2
@@ -533,11 +521,10 @@ def test_mixed_sources_become_rgb_of_8_bits(tmp_path, invoke):
         assert np.array_equal(pixels, np.broadcast_to(expected, pixels.shape))
 
 
-def test_damaged_pixels_are_rejected(tmp_path, invoke):
+def test_damaged_pixels_are_rejected(tmp_path, convert):
     write(tmp_path / "src", "deflate uint16 x13")
     path = tmp_path / "src/a/0.tif"
     data = path.read_bytes()
     path.write_bytes(data[:2000] + bytes(500) + data[2500:])
-    out = tmp_path / "out"
-    invoke("convert", "--src", tmp_path / "src", "--out", out, "--validate", "decode", status=1)
+    out, _ = convert("--validate", "decode", status=1)
     assert '"corrupt"' in (out / "rejected.jsonl").read_text()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from helpers.loading import build
+from helpers.loading import build, take
+from helpers.rows import read_named
 
 import loaders
 from loaders.cli import main
@@ -16,28 +17,20 @@ from loaders.dataset.tables import SampleTables
 from loaders.receipt import read_receipt, seen_keys
 from manifests.errors import CallError
 
-SHUFFLED = {"shuffle": True}
-BUCKETS = {"sampler": loaders.BucketSampler([(32, 48), (48, 32)], 32 * 48, batch="pixels"), "transforms": "bucket-eval"}  # fmt: skip
-RUNS = {
-    "shuffled, drop": ("gray", SHUFFLED | {"last_batch": "drop"}, 2),
-    "shuffled, pad": ("gray", SHUFFLED | {"last_batch": "pad"}, 3),
-    "shuffled, partial": ("gray", SHUFFLED | {"last_batch": "partial"}, 1),
-    "in order": ("gray", {"shuffle": False, "last_batch": "drop"}, 2),
-    "balanced": ("people", {"sampler": loaders.ClassBalancedSampler(alpha=0.5)}, 2),
-    "identities": ("people", {"sampler": loaders.PKSampler(2, 2)}, 2),
-    "a subset": ("people", {"sampler": loaders.SubsetSampler(where="label != 1"), "batch_size": 2}, 1),
-    "buckets": ("gray", BUCKETS | {"last_batch": "drop"}, 1),
-    "skip": ("damaged", SHUFFLED | {"on_error": "skip"}, 2),
-    "replace": ("damaged", SHUFFLED | {"on_error": "replace"}, 2),
-}  # fmt: skip
+SHAPED = {
+    "sampler": loaders.BucketSampler([(32, 48), (48, 32)], 32 * 48, batch="pixels"),
+    "transforms": "bucket-eval",
+}
+#: Kind of dataset, options and ranks of each run.
+RUNS = read_named(__file__, "runs", vars(loaders), globals())
 
 
 def keys_of(folder, seen):
     tables = SampleTables(open_split(folder, "train"))
-    table = tables.columns(["key", "source"], requested_by="test")
+    keys, sources = tables.columns(["key", "source"], requested_by="test").values()
     counted = Counter()
     for row, times in seen.items():
-        counted[table["key"][row], table["source"][row]] += times
+        counted[keys[row], sources[row]] += times
     return counted
 
 
@@ -49,16 +42,11 @@ def test_receipts_say_what_loaders_returned(prepared, name):
         fields = ("image", "index", "valid")
         each = {"batch_size": 4, "fields": fields, "rank": rank, "world_size": world, **options}
         with build(folder, **each) as loader:
-            for _, rows, valid in [*loader]:
-                seen.update(rows[valid].tolist())
-            for number, (_, rows, valid) in enumerate(loader):
-                seen.update(rows[valid].tolist())
-                if number == 1:
-                    state = loader.state_dict()
-                    break
+            batches = [*loader, *take(loader, 2)]
+            state = loader.state_dict()
         with build(folder, **each) as loader:
             loader.load_state_dict(json.loads(json.dumps(state)))
-            for _, rows, valid in [*loader]:
+            for _, rows, valid in [*batches, *loader]:
                 seen.update(rows[valid].tolist())
             states.append(loader.state_dict())
             receipt = loader.receipt()
@@ -105,40 +93,30 @@ class Runs:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"{",
-        b"[1]",
-        b"PK\x03\x04",
-        "folder",
-        "pickle",
-        "state",
-        "seed",
-        "world_size",
-        "revision",
-    ],
+    [b"", b"{", b"[1]", b"PK\x03\x04", "pickle", "state", "seed", "world_size", "revision"],
 )
 def test_other_files_are_refused(prepared, tmp_path, content):
     path, made = tmp_path / "file.pt", tmp_path / "made"
-    if content == "folder":
-        path.mkdir()
-    elif content == "pickle":
+    with build(prepared["gray tfrecord"]) as loader:
+        state = loader.state_dict()
+    if content == "pickle":
         torch.save({"state": Runs(made)}, path)
-    elif content == "state":
-        members = dict.fromkeys(("built", "position", "checkpoint", "seen", "origin"), 7)
-        path.write_text(json.dumps(members))
-    elif isinstance(content, str):
-        with build(prepared["gray tfrecord"]) as loader:
-            state = loader.state_dict()
-        part = state if content == "revision" else state["built"]
-        part[content] = [] if content == "revision" else "7"
-        path.write_text(json.dumps(state))
-    else:
+    elif isinstance(content, bytes):
         path.write_bytes(content)
+    else:
+        if content == "state":
+            state = dict.fromkeys(("built", "position", "checkpoint", "seen", "origin"), 7)
+        elif content == "revision":
+            state["revision"] = []
+        else:
+            state["built"][content] = "7"
+        path.write_text(json.dumps(state))
     result = CliRunner().invoke(main, ["receipt", str(path)])
     assert result.exit_code == 2, result.output
-    assert content != "folder" or "Hint: name a file in it, or save one with" in result.output
     assert not made.exists()
+    result = CliRunner().invoke(main, ["receipt", str(tmp_path)])
+    assert result.exit_code == 2, result.output
+    assert "Hint: name a file in it, or save one with" in result.output
 
 
 def test_orders_of_the_script_alone_are_refused(prepared):

@@ -4,12 +4,13 @@ import gc
 import math
 from dataclasses import FrozenInstanceError, fields
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from helpers.loading import build
+from helpers.rows import evaluate, read_rows
 
 import loaders
 import loaders.resolve as resolve_module
@@ -54,10 +55,9 @@ def test_defaults(folder):
 
 def test_arguments_override_the_config_and_the_config_overrides_defaults(folder, tmp_path):
     config = tmp_path / "config.yaml"
-    sampler = {"name": "BatchSampler", "batch_size": 6, "drop_last": False, "shuffle": False}
-    transforms = {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]}
-    section = {"dataset": transforms, "sampler": sampler}
-    config.write_text(yaml.safe_dump({"DataLoader": {"Train": section}}))
+    sampler = "{name: BatchSampler, batch_size: 6, drop_last: False, shuffle: False}"
+    transforms = "{transform_ops: [{ResizeImage: {size: [32, 32]}}]}"
+    config.write_text(f"DataLoader: {{Train: {{dataset: {transforms}, sampler: {sampler}}}}}")
     options = resolve(folder, transforms=config, batch_size=None)
     assert (options.batch_size, options.last_batch, options.shuffle) == (6, "partial", False)
     options = resolve(folder, transforms=config, batch_size=5, last_batch="pad", shuffle=True)
@@ -98,21 +98,10 @@ def test_defaults_on_a_gpu(folder, monkeypatch):
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("transforms", "shuffled", "in_order"),
-    [
-        ("imagenet-train", 0.65, 0.65),
-        ("imagenet-eval", 0.8, 0.65),
-        ([{"RandomResizedCrop": {"size": 32, "scale": [0.2, 1.0]}}], 0.65, 0.65),
-        ([{"RandomResizedCrop": {"size": 32, "scale": [0.8, 1.0]}}], 0.8, 0.8),
-        ([{"Patchify": {"patch": 16, "max_tokens": 64}}], 0.8, 0.65),
-    ],
-)
-def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(
-    folder, transforms, shuffled, in_order
-):
-    for shuffle, load in ((True, shuffled), (False, in_order)):
-        options = resolve(folder, device="auto", transforms=transforms, shuffle=shuffle)
+@pytest.mark.parametrize(("row", "loads"), read_rows(__file__, "hardware decoder"))
+def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(folder, row, loads):
+    for shuffle, load in zip((True, False), evaluate(loads), strict=True):
+        options = resolve(folder, device="auto", transforms=evaluate(row), shuffle=shuffle)
         assert options.hw_decoder_load == load
 
 
@@ -124,31 +113,17 @@ def test_memory_limits(folder):
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"device_id": 2},
-         r"device_id=2, but this machine has 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or"
-         r" remove device_id"),
-        ({"memory_limit": "0.5GiB"},
-         r"memory_limit is 0\.50 GiB, but batches of 4 take an estimated 0\.\d\d GiB of GPU memory\."
-         r" Hint: raise"),
-    ],
-)  # fmt: skip
-def test_what_a_gpu_does_not_have(folder, options, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "what a GPU does not have"))
+def test_what_a_gpu_does_not_have(folder, row, message):
     with pytest.raises(loaders.CallError, match=message):
-        resolve(folder, device="gpu", **options)
-
-
-class Referable:
-    """An object that a weak reference can refer to."""
+        resolve(folder, device="gpu", **evaluate(row))
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     reservations = Reservations()
     monkeypatch.setattr("loaders.resolve.RESERVATIONS", reservations)
-    loader, elsewhere = Referable(), Referable()
+    loader, elsewhere = Mock(), Mock()
     taken = MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30)
     reservations.add(loader, 1, taken)
     reservations.add(elsewhere, 0, MemoryEstimate(0, 2**40, 0, 0))

@@ -1,7 +1,7 @@
 """A restart that fails reports its cause and leaves the loader usable; so do fork, chdir and Ctrl-C."""
 
-import pkgutil
 import signal
+from unittest.mock import Mock
 
 import pytest
 from helpers import loading
@@ -36,23 +36,18 @@ def test_a_pipeline_that_cannot_be_started(prepared, monkeypatch, error):
     with build(folder) as whole, build(folder) as loader:
         state = whole.state_dict()
         epochs = [column(whole) for _ in range(4)]
-        original = pkgutil.resolve_name(start)
-
-        def fail(*_):
-            raise error
-
         take(loader, 2)
-        monkeypatch.setattr(start, fail)
-        for use in (lambda: list(loader), lambda: loader.set_epoch(3)):
-            with pytest.raises(type(error)):
-                use()
-        monkeypatch.setattr(start, original)
+        with monkeypatch.context() as patch:
+            patch.setattr(start, Mock(side_effect=error))
+            for use in (lambda: list(loader), lambda: loader.set_epoch(3)):
+                with pytest.raises(type(error)):
+                    use()
         assert column(loader) == epochs[3]
-        monkeypatch.setattr(start, fail)
-        with pytest.raises(type(error)) as caught:
-            loader.load_state_dict(state)
+        with monkeypatch.context() as patch:
+            patch.setattr(start, Mock(side_effect=error))
+            with pytest.raises(type(error)) as caught:
+                loader.load_state_dict(state)
         assert caught.value is error
-        monkeypatch.setattr(start, original)
         loader.set_epoch(1)
         assert column(loader) == epochs[1]
 

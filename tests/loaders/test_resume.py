@@ -3,11 +3,12 @@
 import pickle
 import zlib
 from base64 import b64encode
+from functools import partial
 
 import pytest
 from helpers import damaged, small
 from helpers.loading import build, column, equal, state_after, take
-from helpers.rows import read_named
+from helpers.rows import evaluate, read_named, read_rows
 
 import loaders
 from loaders.transforms.crop_resize import RandomResizedCrop
@@ -30,6 +31,14 @@ PLACED_VIEWS = [
     [{"ColorJitter": {"brightness": 0.4}}, "RandomHorizontalFlip"],
     [{"RandomCrop": {"size": [40, 48]}}, {"RandomHorizontalFlip": {"p": 1.0}}],
 ]
+SHAPED = {
+    "batch_size": 2, "fields": ("image", "index", "valid"),
+    "transforms": [
+        {"RandomResizedCrop": {"size": "bucket"}}, {"ColorJitter": {"brightness": 0.4}},
+        {"RandomErasing": {"p": 1.0}}, "RandomHorizontalFlip",
+    ],
+}  # fmt: skip
+bucketed = partial(loaders.BucketSampler, [(32, 48), (48, 32)])
 GROWING = [{"RandomResizedCrop": {"size": 64}}, {"RandAugment": {"num_ops": 1}}, "ToTensor"]
 
 #: Loaders of each kind: the dataset and the arguments.
@@ -167,16 +176,9 @@ def test_a_state_resumes_at_another_world_size(prepared, order, last_batch, take
     assert global_batches(ranks(4, states)) == epochs[2][1:]
 
 
-@pytest.mark.parametrize(
-    ("shuffle", "ranks", "size", "hint"),
-    [
-        (True, (0, 2), 4, "with batch_size=8, for the same global batch"),
-        (True, (2, 3), 4, "a number of ranks that divides the global batch of 16 samples"),
-        ("buffer", (0, 2), 8, "the same ranks; with shuffle=True or a sampler, any number"),
-        ("buffer", (1, 4), 4, "the same ranks; with shuffle=True or a sampler, any number"),
-    ],
-)
-def test_a_state_of_another_world_size_says_how_to_resume(prepared, shuffle, ranks, size, hint):
+@pytest.mark.parametrize(("row", "hint"), read_rows(__file__, "another world size"))
+def test_a_state_of_another_world_size_says_how_to_resume(prepared, row, hint):
+    shuffle, ranks, size = evaluate(row)
     options = {"fields": ("index",), "shuffle": shuffle}
     with build(prepared["mixed tfrecord"], rank=0, world_size=4, **options) as loader:
         state = state_after(loader, 1)

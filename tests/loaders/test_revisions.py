@@ -4,10 +4,14 @@ import shutil
 
 import pytest
 from helpers import loading
+from helpers.datasets import FORMATS, write_csv
 from helpers.loading import equal, state_after
 from helpers.pictures import encode, photo
 
+import dataprep
 import loaders
+from dataprep.options import RemoveOptions
+from dataprep.run.remove import remove_samples
 from manifests.errors import CallError
 from manifests.tables import read_table
 
@@ -19,17 +23,15 @@ def write(folder, numbers):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, dataprep):
+def made(tmp_path_factory):
     """A dataset of 12 images, the same one with 6 more, and a source of another split."""
     root = tmp_path_factory.mktemp("revisions")
     write(root / "a" / "cat", range(12))
     write(root / "b" / "ant", range(20, 26))
     write(root / "c" / "val" / "cat", range(30, 33))
-    arguments = ("--src", root / "a", "--out", root / "old", "--samples-per-shard", 5)
-    assert dataprep("convert", *arguments).returncode == 0
+    dataprep.convert(root / "a", root / "old", samples_per_shard=5, workers=1)
     shutil.copytree(root / "old", root / "new")
-    arguments = ("--src", root / "b", "--out", root / "new", "--append")
-    assert dataprep("convert", *arguments).returncode == 0
+    dataprep.convert(root / "b", root / "new", append=True, workers=1)
     return root
 
 
@@ -38,8 +40,16 @@ def build(dataset, **options):
     return loading.build(dataset, **{**defaults, "fields": ("image", "label", "source"), **options})
 
 
+def by_name(batches):
+    """Return the images by their sources."""
+    found = {}
+    for images, _, names in batches:
+        found |= zip(names, images, strict=True)
+    return found
+
+
 @pytest.mark.parametrize(("shuffle", "added"), [(False, "b"), ("buffer", "b"), (True, "c")])
-def test_readers_of_the_old_revision_are_not_disturbed(shuffle, added, made, tmp_path, dataprep):
+def test_readers_of_the_old_revision_are_not_disturbed(shuffle, added, made, tmp_path):
     """The append happens in the middle of an epoch.
 
     Its checkpoint resumes with the old revision only, unless the split has not changed.
@@ -51,8 +61,7 @@ def test_readers_of_the_old_revision_are_not_disturbed(shuffle, added, made, tmp
         iterator = iter(loader)
         first = [next(iterator), next(iterator)]
         state = loader.state_dict()
-        arguments = ("--src", made / added, "--out", dataset, "--append")
-        assert dataprep("convert", *arguments).returncode == 0
+        dataprep.convert(made / added, dataset, append=True, workers=1)
         assert equal([*first, *iterator], expected)
     assert state["revision"] == 0
     with build(dataset, shuffle=shuffle) as newest:
@@ -75,7 +84,7 @@ def test_readers_of_the_old_revision_are_not_disturbed(shuffle, added, made, tmp
         assert equal(list(old), expected[2:])
 
 
-def test_a_join_is_read_without_a_new_conversion(made, tmp_path, dataprep):
+def test_a_join_is_read_without_a_new_conversion(made, tmp_path):
     """Samplers and fields use the joined columns, and a state fits the revision that it is from."""
     dataset = shutil.copytree(made / "new", tmp_path / "out")
     with build(dataset) as loader:
@@ -83,15 +92,12 @@ def test_a_join_is_read_without_a_new_conversion(made, tmp_path, dataprep):
     sources = sorted(source for batch in expected for source in batch[2])
     with build(dataset) as loader:
         state = state_after(loader, 1)
-    rows = [f"{source},{n % 2},{('cat', 'ant')[n % 3 == 0]}" for n, source in enumerate(sources)]
-    (tmp_path / "scores.csv").write_text("\n".join(["source,score,label", *rows]))
-    arguments = ("join", dataset, tmp_path / "scores.csv", "--on", "source")
-    assert dataprep(*arguments).returncode == 0
+    rows = [(source, n % 2, ("cat", "ant")[n % 3 == 0]) for n, source in enumerate(sources)]
+    table = write_csv(tmp_path / "scores.csv", "source,score,label", rows)
+    dataprep.join(dataset, table, on="source")
     odd = {source: n % 3 == 0 for n, source in enumerate(sources) if n % 2}
-    fields, weighted = (
-        ("image", "label", "source", "score"),
-        loaders.WeightedSampler("score", replacement=False),
-    )
+    fields = ("image", "label", "source", "score")
+    weighted = loaders.WeightedSampler("score", replacement=False)
     for sampler in (weighted, loaders.SubsetSampler(where="score = 1")):
         with build(dataset, sampler=sampler, fields=fields) as loader:
             for _, labels, names, scores in loader:
@@ -110,13 +116,12 @@ def test_a_join_is_read_without_a_new_conversion(made, tmp_path, dataprep):
         assert equal(list(loader), expected[1:])
 
 
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("shuffle", [False, "buffer", True])
-def test_removed_samples_are_never_read(shuffle, fmt, made, tmp_path, dataprep):
+def test_removed_samples_are_never_read(shuffle, fmt, made, tmp_path):
     """A whole shard is removed, too. A state fits the revision that it is from."""
     dataset = tmp_path / "out"
-    arguments = ("--src", made / "a", "--out", dataset, "--samples-per-shard", 5, "--fmt", fmt)
-    assert dataprep("convert", *arguments).returncode == 0
+    dataprep.convert(made / "a", dataset, samples_per_shard=5, fmt=fmt, workers=1)
     with build(dataset, shuffle=shuffle) as loader:
         expected = list(loader)
     with build(dataset, shuffle=shuffle) as loader:
@@ -125,20 +130,14 @@ def test_removed_samples_are_never_read(shuffle, fmt, made, tmp_path, dataprep):
     gone = {*first["source"].to_pylist()}
     gone.add(read_table(dataset / "train-00001.parquet")["source"][2].as_py())
     (tmp_path / "gone.txt").write_text("\n".join(gone))
-    arguments = ("remove", dataset, "--sources", tmp_path / "gone.txt")
-    assert dataprep(*arguments).returncode == 0
-    images = {}
-    for batch in expected:
-        images.update(zip(batch[2], batch[0], strict=True))
+    remove_samples(str(dataset), RemoveOptions(sources=str(tmp_path / "gone.txt")))
+    images = by_name(expected)
     with build(dataset, shuffle=shuffle) as newest:
         assert newest.samples == 6
-        for _ in range(2):
-            seen = []
-            for batch in newest:
-                for image, name in zip(batch[0], batch[2], strict=True):
-                    seen.append(name)
-                    assert equal(image, images[name])
-            assert sorted(seen) == sorted({*images} - gone)
+        assert len(by_name([*newest])) == len(newest) * 2
+        found = by_name([*newest])
+        assert found.keys() == images.keys() - gone
+        assert all(equal(image, images[name]) for name, image in found.items())
         with pytest.raises(CallError, match=r"Hint: build the loader with revision=0\."):
             newest.load_state_dict(state)
     with build(dataset, shuffle=shuffle, revision=0) as old:
@@ -146,12 +145,10 @@ def test_removed_samples_are_never_read(shuffle, fmt, made, tmp_path, dataprep):
         assert equal(list(old), expected[1:])
     with build(dataset, sampler=loaders.SubsetSampler(where="width > 0")) as subset:
         assert subset.samples == 6
-    assert dataprep("remove", dataset, "--scrub").returncode == 0
-    assert dataprep("verify", dataset, "--decode").returncode == 0
+    remove_samples(str(dataset), RemoveOptions(scrub=True))
+    dataprep.verify(dataset, decode=True, workers=1)
     with build(dataset, shuffle=shuffle) as newest:
-        found = {}
-        for batch in newest:
-            found.update(zip(batch[2], batch[0], strict=True))
+        found = by_name(newest)
         assert found.keys() == images.keys() - gone
         assert all(equal(image, images[name]) for name, image in found.items())
 
@@ -163,10 +160,8 @@ def test_several_datasets(made):
         state = state_after(loader, 1)
     message = r"revision \[1, 0\] of the dataset, but this loader reads revision \[0, 0\]"
     buckets = {"sampler": loaders.BucketSampler([(32, 32)]), "transforms": "bucket-train"}
-    with (
-        build(made / "new", revision=0, **buckets) as first,
-        build(made / "old", **buckets) as other,
-    ):
+    new, old = made / "new", made / "old"
+    with build(new, revision=0, **buckets) as first, build(old, **buckets) as other:
         assert equal([*first, *first], [*other, *other])
     with build([made / "new", made / "old"], revision=[0, None]) as loader:
         assert (loader.samples, loader.state_dict()["revision"]) == (24, [0, 0])

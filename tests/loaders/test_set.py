@@ -72,9 +72,7 @@ def test_set_after_a_state_from_another_world_size_is_an_error(build):
         assert len(list(loader)) == len(loader) - 1
 
 
-@pytest.mark.parametrize(
-    ("row", "message"), read_rows(__file__, "refusals name what is wrong and change nothing")
-)
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
 def test_refusals_name_what_is_wrong_and_change_nothing(build, row, message):
     transforms, change = evaluate(row, globals())
     with build(transforms=transforms) as loader, build(transforms=transforms) as other:
@@ -90,15 +88,15 @@ def test_what_fails_leaves_the_loader_as_it_was(build, monkeypatch):
             with pytest.raises(ZeroDivisionError):
                 loader.set(size=32)
         state = loader.state_dict()
-        for wrong, message in (
-            ({"size": [40], "magnitude": None}, "this is not the state of a loader"),
-            ({"size": [], "magnitude": math.nan}, "this is not the state of a loader"),
-            ({"size": [9, 10**9]}, "this is not the state of a loader"),
-            ([], "this is not the state of a loader"),
-            ({"size": [32767, 32767], "magnitude": None}, "size must be"),
-        ):
+        large, told = [32767, 32767], "this is not the state of a loader"
+        for size, magnitude, message in (
+            ([40], None, told), ([], math.nan, told), ([9, 10**9], None, told), (large, None, "size must be"),
+        ):  # fmt: skip
+            wrong = {**state, "set": {"size": size, "magnitude": magnitude}}
             with pytest.raises(CallError, match=message):
-                loader.load_state_dict({**state, "set": wrong})
+                loader.load_state_dict(wrong)
+        with pytest.raises(CallError, match=told):
+            loader.load_state_dict({**state, "set": []})
         assert equal(list(loader), list(other))
 
 

@@ -1,7 +1,5 @@
 """The file of `loaders tune`, and `loaders.build(tuning=...)`: used where it fits, refused with a reason elsewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -23,7 +21,7 @@ from loaders.tuning import (
     tuning_key,
     use_tuning,
     with_entry,
-)
+)  # fmt: skip
 from manifests.errors import CallError
 
 OPTIONS = {"transforms": "imagenet-train", "batch_size": 4, "device": "cpu"}
@@ -85,11 +83,11 @@ def test_a_file_for_something_else_is_refused_with_the_reason(dataset, file, cha
     path = file(**changes)
     with pytest.raises(CallError) as raised:
         build(dataset, tuning=path)
-    start = f"{path}: tuning: "
-    assert str(raised.value).startswith(start)
-    assert "it was measured for something else: " + reason in str(raised.value)
+    told = str(raised.value)
+    assert told.startswith(f"{path}: tuning: ")
+    assert f"it was measured for something else: {reason}" in told
     assert "; " not in raised.value.message
-    assert "Hint: run `loaders tune` again for this machine" in str(raised.value)
+    assert "Hint: run `loaders tune` again for this machine" in told
 
 
 def test_the_entry_that_fits_is_used_and_the_most_similar_one_is_explained(dataset, file, key):
@@ -113,9 +111,7 @@ def test_a_result_for_another_batch_size_is_used_with_a_warning(dataset, file, k
         build(dataset, tuning=file(batch_size=256), batch_size=8).close()
 
 
-@pytest.mark.parametrize(
-    ("row", "problem"), read_rows(__file__, "a damaged file is an error that says what is wrong")
-)
+@pytest.mark.parametrize(("row", "problem"), read_rows(__file__, "wrong"))
 def test_a_damaged_file_is_an_error_that_says_what_is_wrong(dataset, file, row, problem):
     """Also values that `build` would refuse."""
     content = evaluate(row)

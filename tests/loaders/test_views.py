@@ -12,34 +12,26 @@ from manifests.errors import CallError
 FLIP, CROP = {"RandomHorizontalFlip": {"p": 1.0}}, {"RandomResizedCrop": {"size": 24}}
 
 
-@pytest.fixture
-def dataset(prepared):
-    return prepared["photos tfrecord"]
-
-
 def build(dataset, views, transforms=(), **options):
     options = {"dtype": "float32", **options}
     return loading.build(dataset, transforms=[*transforms], views=views, **options)
 
 
-def first_batch(*args, **options):
-    with build(*args, **options) as loader:
-        return take(loader, 1)[0]
-
-
-def test_a_view_equals_a_loader_of_its_own(dataset):
+def test_a_view_equals_a_loader_of_its_own(prepared):
     """Without random draws; functions get the tensor of their view, which may have any size."""
     crop = [{"CenterCrop": {"size": 20}}, "ToTensor"]
     views = [crop, [FLIP, *crop, lambda batch: batch * 2], ["ToTensor"]]
-    (first, second, whole), _ = first_batch(dataset, views, shuffle=False)
+
+    def first_batch(*args, **options):
+        with build(prepared["photos tfrecord"], *args, shuffle=False, **options) as loader:
+            return take(loader, 1)[0]
+
+    (first, second, whole), _ = first_batch(views)
     assert whole.shape[2:] == (48, 64)
     for found, transforms, factor in ((first, crop, 1), (second, [FLIP, *crop], 2)):
-        alone = first_batch(dataset, None, transforms, shuffle=False)[0]
+        alone = first_batch(None, transforms)[0]
         assert torch.allclose(found, alone * factor, atol=1e-6)
-    assert len(first_batch(dataset, views, fields=("label",))) == 1
-
-
-# --- labels that are placed in the images ---------------------------------------------------------
+    assert len(first_batch(views, fields=("label",))) == 1
 
 
 def test_masks_show_what_the_images_of_their_view_show(tmp_path):
@@ -53,11 +45,9 @@ def test_masks_show_what_the_images_of_their_view_show(tmp_path):
         annotated.save(tmp_path / f"source/masks/{number}.png", mask)
     loading.convert(tmp_path / "source", tmp_path / "out")
     crop = {"RandomCrop": {"size": [40, 48]}}
-    views, shared = (
-        [[crop, FLIP], [crop, "RandomVerticalFlip"]],
-        [{"CenterCrop": {"size": [70, 90]}}],
-    )
+    views = [[crop, FLIP], [crop, "RandomVerticalFlip"]]
     options = {"fields": ("image", "mask"), "dtype": "uint8"}
+    shared = [{"CenterCrop": {"size": [70, 90]}}]
     with build(tmp_path / "out", views, shared, **options) as loader:
         for images, masks in [*loader, *loader, *loader]:
             for image, mask in zip(images, masks, strict=True):
