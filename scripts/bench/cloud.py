@@ -88,9 +88,9 @@ def compare(report: Report, args: Namespace) -> None:
         list(threads.map(store.put, names, contents * (args.count // len(contents) + 1)))
     pool = multiprocessing.get_context("spawn").Pool(args.workers)
     options = ("--shard-size", SHARD, "--workers", args.workers)
-    here = partial(convert_here, src, out, args.workers, fmt="webdataset", shard_bytes=SHARD)
+    given = {"fmt": "webdataset", "shard_size": SHARD, "workers": args.workers}
     sides: dict[str, Side] = {
-        "dataprep, bucket to bucket": here,
+        "dataprep, bucket to bucket": partial(convert_here, src, out, **given),
         "dataprep, as a command": partial(convert, src, out, "webdataset", *options),
         "plain obstore": partial(plain, pool),
     }
@@ -114,7 +114,7 @@ def count_requests(args: Namespace, shards: int, proxy: TcpProxy, *, fenced: boo
         for name in () if fenced else FENCES:
             stack.enter_context(patch(name, lambda *_, **__: None))
         url = f"s3://{BUCKET}/{fenced}-{shards}"
-        convert_here(folder.parent, url, 1, shard_samples=8)
+        convert_here(folder.parent, url, workers=1, samples_per_shard=8)
     return int(proxy.requests - before)
 
 

@@ -36,7 +36,7 @@ from dataprep.engines import default_workers
 from dataprep.images.downscale import prepare, resize_image, target_size
 from dataprep.images.tiff import orientation_of
 from dataprep.images.validate import check_image
-from dataprep.options import Downscale, Options, Raw
+from dataprep.options import Downscale, Options
 
 TAKES = "15 minutes on 16 cores; needs photographs, 1 GB of memory for each core, many cores to be of use"
 POWERS = [1 << bit for bit in range(default_workers().bit_length())]
@@ -58,20 +58,18 @@ PSNR, GAINED = at_least(45.0), at_least(-0.1)
 
 @dataclass(frozen=True)
 class Case:
-    """What is converted to what, by options and by flags; `guess` is a rate of one process."""
+    """What is converted, with which options; `guess` is a rate of one process."""
 
     large: bool
     options: dict[str, Any]
-    flags: tuple[str, ...]
     guess: float
     to_pillow: Target | None = None
 
 
-RESIZE = ("--resize-shorter", "256")
 CASES = {
-    "110 KB to 256": Case(False, {"downscale": TO}, RESIZE, 400, at_least(1.5)),
-    "4K to 256": Case(True, {"downscale": TO}, RESIZE, 60, at_least(6.0)),
-    "110 KB to raw": Case(False, {"raw": Raw(256)}, ("--store", "raw"), 450),
+    "110 KB to 256": Case(False, {"resize_shorter": 256}, 400, at_least(1.5)),
+    "4K to 256": Case(True, {"resize_shorter": 256}, 60, at_least(6.0)),
+    "110 KB to raw": Case(False, {"store": "raw"}, 450),
 }
 
 
@@ -140,9 +138,10 @@ def by_pillow(src: Path, out: Path, processes: int) -> None:
         pool.map(partial(save_resized, out=out), sorted(src.rglob("*.jpg")))
 
 
-def convert_apart(src: Path, out: Path, flags: tuple[object, ...], commands: int) -> None:
+def convert_apart(src: Path, out: Path, options: dict[str, Any], commands: int) -> None:
     """Run commands of one process, each of which converts all of `src`."""
-    flags = ("--workers", 1, "--samples-per-shard", 10**6, *flags)
+    flags = ["--workers=1", "--samples-per-shard=1000000"]
+    flags += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     with ThreadPoolExecutor(commands) as pool:
         places = [out / str(number) for number in range(commands)]
         list(pool.map(lambda place: convert(src, place, "tfrecord", *flags), places))
@@ -159,13 +158,13 @@ def measure(report: Report, name: str, case: Case, files: list[Path], args: Name
     for shards, workers in itertools.product((1, SHARDS), args.workers):
         count = each * workers
         fill_folder(files, src, count)
-        options = {"shard_samples": max(1, count // (shards * workers if shards > 1 else 1))}
-        here = partial(convert_here, src, out, workers, **options, **case.options)
-        sides: dict[str, Side] = {OURS: here}
+        sizes = {"samples_per_shard": max(1, count // (shards * workers if shards > 1 else 1))}
+        given = {"workers": workers, **sizes, **case.options}
+        sides: dict[str, Side] = {OURS: partial(convert_here, src, out, **given)}
         if shards == 1 and case.to_pillow:
             sides[PILLOW] = partial(by_pillow, src, out, workers)
         if shards == 1 and workers == most > 1:
-            sides[COMMANDS] = partial(convert_apart, part, out, case.flags, most)
+            sides[COMMANDS] = partial(convert_apart, part, out, case.options, most)
         title = f"{name}, {'one shard' if shards == 1 else 'many shards'}, processes: {workers}"
         pairs = [(OURS, PILLOW, case.to_pillow), (OURS, COMMANDS, TO_COMMANDS)]
         sizes = {"images": count, "repeats": args.repeats}

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from harness import Report, Row, WrongOptionError, option, timed
-from inputs import convert_here, dataprep, encoded, photographs, repeat_shards
+from inputs import command_line, convert_here, encoded, photographs, repeat_shards
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.ImageEnhance import Brightness
@@ -128,7 +128,7 @@ def make_dataset(out: Path, hashes: Hashes, image: Path, first: int) -> None:
     images, example = (out.with_name(f"{out.name}-{name}") for name in ("images", "example"))
     (images / "class").mkdir(parents=True)
     (images / "class" / image.name).write_bytes(image.read_bytes())
-    convert_here(images, example, 1, hash=True)
+    convert_here(images, example, workers=1, hash=True)
     # A file without content takes no space.
     os.truncate(next(example.glob("*.tfrecord")), IMAGE_BYTES * SAMPLES_PER_SHARD)
 
@@ -178,7 +178,7 @@ def measure_datasets(own: Hashes, size: str, image: Path) -> Row:
         make_dataset(folders[0], hashes[:first], image, 0)
         make_dataset(folders[1], hashes[first:], image, first)
         del hashes
-        command, peak = dataprep("duplicates", *folders, "--json", "--across"), 0.0
+        command, peak = command_line("duplicates", *folders, "--json", "--across"), 0.0
         pipes: Any = {"stdout": output, "stderr": subprocess.DEVNULL}
         with timed() as row:
             process = subprocess.Popen(command, start_new_session=True, **pipes)

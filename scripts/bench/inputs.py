@@ -51,7 +51,7 @@ def encoded(photo: Image.Image, kind: str, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def dataprep(*arguments: object) -> list[str]:
+def command_line(*arguments: object) -> list[str]:
     return [harness.PYTHON, "-m", "dataprep", *map(str, arguments)]
 
 
@@ -64,19 +64,14 @@ def run_command(command: Sequence[str], **options: Any) -> str:
 
 
 def convert(src: Path | str, out: Path | str, fmt: str, *options: object) -> None:
-    run_command(dataprep("convert", "--src", src, "--out", out, "--fmt", fmt, *options))
+    run_command(command_line("convert", "--src", src, "--out", out, "--fmt", fmt, *options))
 
 
-def convert_here(src: Path | str, out: Path | str, workers: int, **options: Any) -> None:
-    """Convert with workers of this process, which start while the source is scanned, as the command's do."""
-    from dataprep.engines import LocalEngine
-    from dataprep.options import Options
-    from dataprep.run.convert import convert_dataset
-    from dataprep.sources import read_source
+def convert_here(src: Path | str, out: Path | str, **options: Any) -> None:
+    """Convert in this process, with options of the command."""
+    import dataprep
 
-    engine = LocalEngine(workers)
-    engine.start("dataprep.shards.write")
-    convert_dataset(read_source(str(src)), str(out), Options(**options), engine=engine)
+    dataprep.convert(src, out, **options)
 
 
 def store_options(store: str) -> list[str]:
