@@ -11,7 +11,6 @@ import time
 from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Any
 import by_hand
 import torch
 from by_hand import MEAN, STD, fn, tfrecord
-from harness import CORES, Pairs, Report, Row, WrongOptionError, chosen, torch_device
+from harness import Pairs, Report, Row, WrongOptionError, chosen, torch_device
 from inputs import shard_files
 
 import loaders
@@ -178,29 +177,6 @@ def our_feed(dataset: Path, args: Namespace, **options: Any) -> Iterator[Feed]:
         batches = endless(loader)
         nhwc = options.get("layout") == "NHWC"
         yield Feed(channels_last(batches) if nhwc else batches, loader.options.prefetch)
-
-
-@contextmanager
-def turns_feed(dataset: Path, args: Namespace, pipelines: int, **options: Any) -> Iterator[Feed]:
-    """Open several loaders, each driven by a thread of its own, whose batches are taken in turn."""
-    threads = max(1, min(8, (options.pop("num_threads", None) or CORES) // pipelines))
-    with ExitStack() as stack:
-        turns = deque[Any]()
-        for rank in range(pipelines):
-            ranks = {"rank": rank, "world_size": pipelines, "num_threads": threads}
-            feed = stack.enter_context(our_feed(dataset, args, **options, **ranks))
-            pool = stack.enter_context(ThreadPoolExecutor(1))
-            turns.append(partial(pool.submit, next, feed.batches))
-
-        def batches() -> Iterator[Any]:
-            # Each thread is two batches ahead.
-            waiting = deque((submit, submit()) for submit in (*turns, *turns))
-            while True:
-                submit, batch = waiting.popleft()
-                waiting.append((submit, submit()))
-                yield batch.result()
-
-        yield Feed(batches(), 2 * pipelines)
 
 
 @contextmanager

@@ -2,14 +2,12 @@
 
     python scripts/bench train_speed --images PHOTOS/ --models resnet50 --hand
     python scripts/bench train_speed --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2 --workers 12 16
-    python scripts/bench train_speed --images PHOTOS/ --models none resnet50 --pipelines 2
 
 A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of
-the model on this machine. Each side takes steps in turn with it, while no other side is open. The model
-`none` does nothing with a batch. `--pipelines 2` are two loaders, each with half of the CPU threads and
-driven by a thread of its own, whose batches are taken in turn. `--cuda-graphs` launches all kernels of a
-step at once. `--profiled` also lists what the GPU does for a batch of each feed alone, and the share of the
-model's speed that remains if its kernels and the feed's take turns on the GPU, and nothing else costs time.
+the model on this machine. Each side takes steps in turn with it, while no other side is open.
+`--cuda-graphs` launches all kernels of a step at once. `--profiled` also lists what the GPU does for a
+batch of each feed alone, and the share of the model's speed that remains if its kernels and the feed's take
+turns on the GPU, and nothing else costs time.
 """
 
 import itertools
@@ -33,12 +31,11 @@ from torch import distributed, nn
 TAKES = "15 minutes with --hand; needs photographs, torchvision, a GPU for the stated figures"
 OPTIONS = [
     *harness.usual("train", count=6_400, stores=["full", "256"], feeds=True),
-    option("--models", ["resnet50", "resnet18", "vit_s"], "of torchvision; vit_s, tiny or none"),
+    option("--models", ["resnet50", "resnet18", "vit_s"], "of torchvision; vit_s or tiny"),
     option("--batch-sizes", [256], "images of a batch"),
     option("--torchvision", [], "also measure its loaders, v1 or v2", nargs="*"),
     option("--workers", [harness.CORES], "processes of torchvision's DataLoader"),
     option("--hand", False, "also measure DALI pipelines written by hand"),
-    option("--pipelines", [], "also measure so many loaders in turn", type=int, nargs="*"),
     option("--cuda-graphs", False, "capture each model's step in a CUDA graph"),
     option("--profiled", 0, "batches of each feed to profile"),
     option("--seconds", 1.0, "duration of the cached batch's steps in a round"),
@@ -68,9 +65,6 @@ def make_sides(datasets: dict[str, Path], args: Namespace) -> dict[str, Opener]:
     for store in args.stores:
         dataset = datasets[store]
         sides[f"{OURS}, {store}"] = partial(feeds.our_feed, dataset, args, **options)
-        for number in args.pipelines:
-            opener = partial(feeds.turns_feed, dataset, args, number, **options)
-            sides[f"{number} pipelines, {store}"] = opener
         if args.hand:
             sides[f"{HAND}, {store}"] = partial(feeds.hand_feed, dataset, args, **options)
     for version, workers in itertools.product(args.torchvision, args.workers):
@@ -80,8 +74,6 @@ def make_sides(datasets: dict[str, Path], args: Namespace) -> dict[str, Opener]:
 
 
 def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
-    if name == "none":
-        return lambda *_: None
     net: Any = make_model(name).train()
     net = net.to(device, memory_format=torch.channels_last)
     if distributed.is_initialized():
@@ -234,9 +226,8 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Any
     report.table(title, list(rows.values()))
     for name in [name for name in measured if name.startswith(OURS)]:
         store = name.removeprefix(f"{OURS}, ")
-        if model != "none":
-            share, target = rows[name]["of the cached batch"], TARGETS.get((model, store))
-            report.check(f"{title}: {name} / {CACHED}", share, target)
+        share, target = rows[name]["of the cached batch"], TARGETS.get((model, store))
+        report.check(f"{title}: {name} / {CACHED}", share, target)
         for other in measured:
             if other != name and (other.endswith(f", {store}") or other.startswith("torchvision")):
                 ratio = rows[name]["images/s"] / rows[other]["images/s"]

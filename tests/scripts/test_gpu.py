@@ -35,13 +35,13 @@ def gpu(tmp_path):
 
 
 def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
-    status, lines = gpu("out", FAILING="pipelines.json")
+    status, lines = gpu("out", FAILING="work.json")
     assert status == 1
     assert "plain: skipped, unset CIFAR" in lines
-    assert f"pipelines: status 1 after N s, see {tmp_path / 'out' / 'pipelines.log'}" in lines
+    assert f"work: status 1 after N s, see {tmp_path / 'out' / 'work.log'}" in lines
     ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
     assert ended == [
-        "tests", "memory", "shared", "training", "torchvision", "convolution", "work", "tune", "photographs",
+        "tests", "memory", "shared", "training", "torchvision", "convolution", "tune", "photographs",
         "endurance",
     ]  # fmt: skip
     out = tmp_path / "out"
@@ -54,7 +54,7 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
     status, lines = gpu("out", CIFAR="photos")
     assert status == 0
     ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
-    assert ended == ["pipelines", "plain", "modern"]
+    assert ended == ["work", "plain", "modern"]
     assert "tests: ended before" in lines
 
 
