@@ -13,15 +13,14 @@ of pairs with the same seed, with their 95% interval (Student's t).
 
 import json
 import math
-import multiprocessing
 import random
 import statistics
 import time
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,11 @@ import numpy as np
 import torch
 from by_hand import MEAN, STD
 from feeds import OURS, TORCHVISION, channels_last, data_loader
-from harness import CORES, DEVICE, Report, Row, at_most, option, torch_device, usual
+from harness import CORES, DEVICE, Report, Row, at_most, option, together, torch_device, usual
 from inputs import convert
 from torch import nn
 from torch.nn import functional
+from train import autocast
 
 import loaders
 
@@ -153,9 +153,7 @@ def run_sides(
 ) -> dict[str, dict[int, Row]]:
     """Call a function for each side, at the same time, each in a process; return the runs of all sides."""
     prepare(args)
-    with ProcessPoolExecutor(len(sides), multiprocessing.get_context("spawn")) as pool:
-        for done in [pool.submit(function, side, args, settings, *more) for side in sides]:
-            done.result()
+    together([partial(function, side, args, settings, *more) for side in sides])
     return read_results(args.results, settings)
 
 
@@ -252,10 +250,6 @@ def make_network(classes: int, size: int, seed: int, device: torch.device) -> nn
     network: Any = nn.Sequential(*layers)
     moved: nn.Module = network.to(device, memory_format=torch.channels_last)
     return moved
-
-
-def autocast(device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
 def train(

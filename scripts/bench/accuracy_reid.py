@@ -13,7 +13,6 @@ the same time, and the command continues where --results ends, as in `accuracy`.
 import math
 import os
 import random
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -24,14 +23,12 @@ from typing import Any
 import accuracy
 import numpy as np
 import torch
+import train
+import train_reid
 from accuracy import Key, prepare, to_device
 from by_hand import MEAN, STD
 from feeds import OURS, data_loader
-from harness import FOLDER, Report, Row, at_least, at_most, option
-
-sys.path.insert(0, str(FOLDER.parent))
-import train
-import train_reid
+from harness import Report, Row, at_least, at_most, option
 
 TAKES = "30 minutes for 10 seeds; needs images of identities such as Omniglot, torchvision, scipy, a GPU"
 OPTIONS = [

@@ -113,8 +113,8 @@ def compare(report: Report, args: Namespace, local: Path, added: str = "") -> di
         sides[f"warm, {order}"] = partial(cached, cold=False)
         pairs.append((f"warm, {order}", f"local, {order}", WARM))
     title = f"{args.count:,} images, batch {args.batch_size}{added}"
-    sizes = {"images": args.count, "repeats": args.repeats}
-    medians = report.compare(title, sides, pairs=[] if added else pairs, **sizes)
+    pairs = [] if added else pairs
+    medians = report.compare(title, sides, args.count, args.repeats, pairs=pairs)
     for order, target in (("in order", COLD), ("PK", COLD_PK)):
         if order in args.orders and not added:
             slower = max(medians[stores[order]], medians[f"local, {order}"])
@@ -171,8 +171,8 @@ def compare_rivals(report: Report, args: Namespace, src: Path, versions: dict[st
             side = f"{name} {versions[name]}, {state}"
             sides[side] = partial(rival_epoch, args, name, cold=cold)
             pairs.append((f"loaders, {state}", side, RIVAL))
-    sizes = {"images": args.count, "repeats": args.repeats}
-    report.compare(f"{args.count:,} images in order", sides, **sizes, pairs=pairs)
+    title = f"{args.count:,} images in order"
+    report.compare(title, sides, args.count, args.repeats, pairs=pairs)
 
 
 def rival_versions(args: Namespace) -> dict[str, str]:

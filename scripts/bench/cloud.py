@@ -94,10 +94,9 @@ def compare(report: Report, args: Namespace) -> None:
         "dataprep, as a command": partial(convert, src, out, "webdataset", *options),
         "plain obstore": partial(plain, pool),
     }
-    sizes = {"images": args.count, "repeats": args.repeats}
     pairs = [(name, "plain obstore", PLAIN) for name in [*sides][:2]]
     title, reset = f"{args.count:,} images from bucket to bucket", partial(clear, out)
-    report.compare(title, sides, pairs=pairs, reset=reset, **sizes)
+    report.compare(title, sides, args.count, args.repeats, pairs=pairs, reset=reset)
     pool.terminate()
 
 

@@ -167,9 +167,8 @@ def measure(report: Report, name: str, case: Case, files: list[Path], args: Name
             sides[COMMANDS] = partial(convert_apart, part, out, case.options, most)
         title = f"{name}, {'one shard' if shards == 1 else 'many shards'}, processes: {workers}"
         pairs = [(OURS, PILLOW, case.to_pillow), (OURS, COMMANDS, TO_COMMANDS)]
-        sizes = {"images": count, "repeats": args.repeats}
         reset = partial(shutil.rmtree, out, ignore_errors=True)
-        seconds = report.compare(title, sides, pairs=pairs, reset=reset, **sizes)
+        seconds = report.compare(title, sides, count, args.repeats, pairs=pairs, reset=reset)
         if workers == 1:
             alone = seconds[OURS]
             continue

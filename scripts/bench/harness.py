@@ -54,7 +54,9 @@ PACKAGES = (
 Row = dict[str, Any]
 
 # The packages come first: `tests`, whose helpers some subjects use, has folders of the same names.
-sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests")) if path not in sys.path]
+for _path in (FOLDER.parent, ROOT / "tests", ROOT):
+    if str(_path) not in sys.path:
+        sys.path.insert(0, str(_path))
 
 
 class WrongOptionError(Exception):
@@ -206,10 +208,15 @@ def timed() -> Iterator[Row]:
     row |= {"seconds": time.perf_counter() - start, "CPU s": sum(os.times()[:4]) - cpu_start}
 
 
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return what functions of modules return, all at the same time, each in a new process."""
+    with ProcessPoolExecutor(len(calls), multiprocessing.get_context("spawn")) as pool:
+        return [running.result() for running in [pool.submit(call) for call in calls]]
+
+
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a function of a module returns in a new process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+    return together([partial(function, *arguments)])[0]
 
 
 def reset_peak() -> None:
@@ -276,7 +283,7 @@ class Report:
         self.results["tables"].append({"title": title, "rows": [dict(row) for row in rows]})
 
     def compare(
-        self, title: str, sides: Mapping[str, Side], *, images: int, repeats: int,
+        self, title: str, sides: Mapping[str, Side], images: int, repeats: int, *,
         pairs: Pairs = (), unit: str = "images/s", reset: Callable[[], object] = lambda: None,
     ) -> dict[str, float]:  # fmt: skip
         """Time all sides in turn, print their rates and ratios, and return the median seconds of each.

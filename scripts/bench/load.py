@@ -139,8 +139,8 @@ def compare_reading(report: Report, store: str, args: Namespace) -> None:
     for name in (*args.samplers, DISK):
         sides[name] = partial(harness.apart, read_cold, folder, name, args)
     pairs = [(name, DISK, TO_DISK) for name in args.samplers]
-    sizes = {"images": args.count, "repeats": args.repeats}
-    report.compare(f"reading, {store}, {args.fmt}", sides, **sizes, pairs=pairs)
+    title = f"reading, {store}, {args.fmt}"
+    report.compare(title, sides, args.count, args.repeats, pairs=pairs)
 
 
 def run(report: Report, args: Namespace) -> None:

@@ -21,7 +21,6 @@ import shutil
 import statistics
 from argparse import Namespace
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -199,9 +198,8 @@ def build_rank(rank: int, world_size: int, dataset: str, meet: Any) -> Row:
 
 def build(ranks: int, dataset: str) -> Row:
     with multiprocessing.Manager() as manager:
-        call = partial(build_rank, world_size=ranks, dataset=dataset)
-        with ProcessPoolExecutor(ranks, multiprocessing.get_context("spawn")) as pool:
-            rows = list(pool.map(partial(call, meet=manager.Barrier(ranks)), range(ranks)))
+        given = (ranks, dataset, manager.Barrier(ranks))
+        rows = harness.together([partial(build_rank, rank, *given) for rank in range(ranks)])
     found = {name: statistics.median(row[name] for row in rows) for name in COLUMNS}
     return found | {"seconds": max(row["seconds"] for row in rows)}
 
