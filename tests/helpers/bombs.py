@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from PIL import Image
 from helpers.bad_images import KEPT, Case, case, png_of
 from helpers.color_profiles import exchanged
 from helpers.mutated_images import body_offset, png_chunk, rle_bmp, tiff_of
+from helpers.pictures import encode
 
 Tag = tuple[int, int, int, int]
 
@@ -44,18 +44,12 @@ def _tiffs() -> Iterator[Case]:
         length = (1 << 20) - start - 256
         shared = [(40_000 + number, 3, length // 2, start + 256) for number in range(tags)]
         yield case(f"{tags} tags share an array.tif", gray_tiff(shared, bytes(length)), "too-large")
-    yield case(
-        "60,000 tags.tif",
-        gray_tiff([(5000 + number, 3, 1, 1) for number in range(60_000)]),
-        "too-large",
-    )
+    many = gray_tiff([(5000 + number, 3, 1, 1) for number in range(60_000)])
+    yield case("60,000 tags.tif", many, "too-large")
     yield case("large tile.tif", tiled(32_768), "too-large")
     yield case("twice the tile width.tif", tiled(32_768, extra=[(322, 4, 1, 16)]), "corrupt")
-    yield case(
-        "flat.tif",
-        gray_tiff([], side=64).replace(struct.pack("<I", 64), struct.pack("<I", 13_000)),
-        "too-large",
-    )
+    sides = (struct.pack("<I", side) for side in (64, 13_000))
+    yield case("flat.tif", gray_tiff([], side=64).replace(*sides), "too-large")
     start = body_offset(10) + 256
     exif = gray_tiff([(34665, 4, 1, start)], _directories(start, 50_000))
     yield case("50,000 directories.tif", exif)
@@ -99,14 +93,8 @@ def flat_png(side: int, color_type: int, *, chunks: bytes = b"", after: bytes = 
     """Make a black PNG; `chunks` lie before its pixels and `after` behind them."""
     header = struct.pack(">IIBBBBB", side, side, 8, color_type, 0, 0, 0)
     pixels = png_chunk(b"IDAT", _deflate(1 + side * {0: 1, 2: 3, 6: 4}[color_type], side))
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + png_chunk(b"IHDR", header)
-        + chunks
-        + pixels
-        + after
-        + png_chunk(b"IEND", b"")
-    )
+    start = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header)
+    return start + chunks + pixels + after + png_chunk(b"IEND", b"")
 
 
 def _pngs() -> Iterator[Case]:
@@ -114,10 +102,8 @@ def _pngs() -> Iterator[Case]:
     yield case("below the limit.png", flat_png(SIDE, 6))
     text = zlib.compress(bytes(20 << 20), 9)
     yield case("texts.png", flat_png(64, 2, chunks=png_chunk(b"zTXt", b"a\0\0" + text) * 40))
-    yield case(
-        "text after the pixels.png",
-        flat_png(64, 2, after=png_chunk(b"iTXt", b"a\0\1\0\0\0" + text)),
-    )
+    behind = png_chunk(b"iTXt", b"a\0\1\0\0\0" + text)
+    yield case("text after the pixels.png", flat_png(64, 2, after=behind))
     yield case("profile.png", flat_png(64, 2, chunks=png_chunk(b"iCCP", b"a\0\0" + text)))
     below = zlib.compress(bytes(1000 << 10), 9)
     many = b"".join(png_chunk(b"zTXt", b"%d\0\0" % number + below) for number in range(900))
@@ -131,28 +117,18 @@ def _pngs() -> Iterator[Case]:
 
 def shared_exif(tags: int) -> bytes:
     """Make an EXIF block of 900 KB whose tags share one value."""
-    entries = b"".join(
-        struct.pack("<HHII", 1000 + number, 7, 800_000, 100) for number in range(tags)
-    )
+    tag_of = struct.Struct("<HHII").pack
+    entries = b"".join(tag_of(1000 + number, 7, 800_000, 100) for number in range(tags))
     return (b"II*\0\x08\0\0\0" + struct.pack("<H", tags) + entries + bytes(4)).ljust(900_000, b"\0")
 
 
-def flat_jpeg(side: int, mode: str = "RGB", **options: object) -> bytes:
-    out = io.BytesIO()
-    Image.new(mode, (side, side)).save(out, "JPEG", quality=50, **options)
-    return out.getvalue()
-
-
 def _jpegs() -> Iterator[Case]:
-    small, large = flat_jpeg(64), flat_jpeg(SIDE, "CMYK", progressive=True)
+    small = encode(Image.new("RGB", (64, 64)), quality=50)
+    large = encode(Image.new("CMYK", (SIDE, SIDE)), quality=50, progressive=True)
     last = large[large.rindex(b"\xff\xda") : -2]
     yield case("scans.jpg", _padded(large[:-2] + last * 200 + b"\xff\xd9"), KEPT, "too-large")
-    height_and_width = small.index(b"\xff\xc0") + 5
-    flat = (
-        small[:height_and_width]
-        + struct.pack(">HH", 13_000, 13_000)
-        + small[height_and_width + 4 :]
-    )
+    size = small.index(b"\xff\xc0") + 5
+    flat = small[:size] + struct.pack(">HH", 13_000, 13_000) + small[size + 4 :]
     yield case("flat.jpg", flat, "too-large")
     yield case("below the limit.jpg", _padded(large))
     block = shared_exif(5000)
@@ -164,9 +140,7 @@ def _jpegs() -> Iterator[Case]:
 
 
 def _jpegs_2000() -> Iterator[Case]:
-    out = io.BytesIO()
-    Image.new("RGB", (3500, 3500)).save(out, "JPEG2000", no_jp2=True)
-    flat = out.getvalue()
+    flat = encode(Image.new("RGB", (3500, 3500)), "JPEG2000", no_jp2=True)
     coding, part = flat.index(b"\xff\x52"), flat.index(b"\xff\x90")
     yield case("below the limit.j2k", flat)
     yield case("comments.j2k", flat[:coding] + b"\xff\x64\0\4\0\1" * 150_000 + flat[coding:])
@@ -188,25 +162,20 @@ def _padded(data: bytes) -> bytes:
 
 
 def _webp(side: int, mode: str = "RGBA", **options: object) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGBA", (side, side), (1, 2, 3, 4)).convert(mode).save(
-        out, "WEBP", quality=0, method=0, **options
-    )
-    return out.getvalue()
+    image = Image.new("RGBA", (side, side), (1, 2, 3, 4)).convert(mode)
+    return encode(image, "WEBP", quality=0, method=0, **options)
 
 
 def _others() -> Iterator[Case]:
     small = _webp(64, lossless=True)
-    size = struct.pack(
-        "<I", (struct.unpack_from("<I", small, 21)[0] & ~0xFFFFFFF) | 7999 | 7999 << 14
-    )
+    header = struct.unpack_from("<I", small, 21)[0] & ~0xFFFFFFF
+    size = struct.pack("<I", header | 7999 | 7999 << 14)
     yield case("flat.webp", small[:21] + size + small[25:], "too-large")
     yield case(
         "below the limit.webp", _webp(WEBP_SIDE, lossless=True, icc_profile=exchanged(b"r", b"g"))
     )
     yield case("tags.webp", _webp(64, "RGB", exif=b"Exif\0\0" + shared_exif(5000)))
     yield case("skipped rows.bmp", rle_bmp(1 << 25, 1, b"\0\2\xff\xff" * 1000), "too-large")
-    yield case(
-        "rows.bmp", rle_bmp(2896, 2896, b"\1\5" * 40 + b"\0\0" * 2896 + b"\0\1"), KEPT, "corrupt"
-    )
+    rows = rle_bmp(2896, 2896, b"\1\5" * 40 + b"\0\0" * 2896 + b"\0\1")
+    yield case("rows.bmp", rows, KEPT, "corrupt")
     yield case("runs.bmp", rle_bmp(2896, 362, (b"\1\5" * 288 + b"\0\0") * 362 + b"\0\1"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -133,34 +134,33 @@ def test_damage_is_found_and_repaired(dataset, remove, invoke, snapshot):
         assert name in invoke("repair", dataset, status=status).stdout
 
 
-#: Lists of keys that are refused, and the message. KEY is the key of a sample.
-REFUSED = {
-    "unknown": (["KEY", "x", "y"], "keys.txt, line 2: no sample of {out} has the key 'x', nor 1 other key of"),
-    "empty": ([""], "keys.txt: the list is empty. Hint: write a key in each line"),
-    "all": (["EVERY"], "all of 8 samples would be removed"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("lines", "message"), REFUSED.values(), ids=REFUSED)
-def test_lists_that_are_refused(lines, message, dataset, remove, snapshot):
+def test_what_is_refused(dataset, remove, invoke, snapshot, tmp_path):
     before, keys = snapshot(dataset), keys_of(dataset)
-    text = "\n".join(lines).replace("KEY", keys[0]).replace("EVERY", "\n".join(keys))
-    if lines == ["EVERY"]:
-        text = "\n".join(keys)
-    assert message.format(out=dataset) in remove(text, status=2).output
-    assert snapshot(dataset) == before
-
-
-def test_what_else_is_refused(dataset, remove, invoke, tmp_path):
-    key = keys_of(dataset)[0]
-    remove(key)
-    assert "revision 1 has removed it" in remove(key, "x", status=2).output
+    unknown = f"keys.txt, line 2: no sample of {dataset} has the key 'x', nor 1 other key of"
+    for text, message in (
+        ((keys[0], "x", "y"), unknown),
+        ((), "keys.txt: the list is empty. Hint: write a key in each line"),
+        (keys, "all of 8 samples would be removed"),
+    ):
+        assert message in remove(*text, status=2).output
+        assert snapshot(dataset) == before
+    remove(keys[0])
+    assert "revision 1 has removed it" in remove(keys[0], "x", status=2).output
     missing = invoke("remove", dataset, "--sources", tmp_path / "no list", status=2).output
     assert "no list does not exist. Hint: check the path" in missing
     options = ("--where", "width > 0", "--keys", tmp_path / "keys.txt")
     for given in ((), options):
         assert "give one of --keys" in invoke("remove", dataset, *given, status=2).output
     assert read_manifest(dataset).revision == 1
+
+
+def files_with_values(dataset: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield the content of every file of a dataset, and the values of its tables."""
+    for path in filter(Path.is_file, dataset.rglob("*")):
+        content = path.read_bytes()
+        if path.suffix == ".parquet":
+            content += repr(pq.read_table(path).to_pylist()).encode()
+        yield path, content
 
 
 def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
@@ -175,10 +175,7 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     scrub = remove(keys[1], keys[8], "--scrub").output
     assert "not searched for removed samples: 1 other file, notes.txt" in scrub
     assert "2 samples of 13 were removed" in scrub
-    for path in filter(Path.is_file, dataset.rglob("*")):
-        content = path.read_bytes()
-        if path.suffix == ".parquet":
-            content += repr(pq.read_table(path).to_pylist()).encode()
+    for _, content in files_with_values(dataset):
         for key in gone:
             folder = "second" if "-" in key else "first"
             assert (tmp_path / folder / rows[key]["source"]).read_bytes() not in content
@@ -208,10 +205,8 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     for command in ("verify", "repair"):
         assert "no" in invoke(command, dataset).stdout
     invoke("remove", dataset, "--scrub")
-    assert (
-        "there is nothing to scrub"
-        in invoke("remove", dataset, "--scrub", "--reason", "again", status=2).output
-    )
+    again = ("remove", dataset, "--scrub", "--reason", "again")
+    assert "there is nothing to scrub" in invoke(*again, status=2).output
     invoke("verify", dataset, "--decode")
     assert len(rows_of(dataset)) == 12
     (removed,) = dataset.glob("removed.*")
@@ -222,10 +217,8 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     removed.write_bytes(data)
     (shard, *_) = sorted(dataset.glob("train-00000.*.t*r*"))
     flip(shard)
-    assert (
-        "without removed samples"
-        in invoke("repair", dataset, "--src", tmp_path / "first", status=1).stdout
-    )
+    found = invoke("repair", dataset, "--src", tmp_path / "first", status=1).stdout
+    assert "without removed samples" in found
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
@@ -245,10 +238,9 @@ def test_other_images_and_arrays_are_scrubbed_with_their_samples(fmt, convert, i
         invoke("verify", out, "--decode")
         found = invoke("diff", tmp_path / f"{kind}-before", out, "--json", status=1).stdout
         found = json.loads(found)
-        assert (found["samples"]["same"], found["removed"]["count"]) == (
-            found["samples"]["b"],
-            found["samples"]["a"] - found["samples"]["b"],
-        )
+        counts = found["samples"]
+        assert counts["same"] == counts["b"]
+        assert found["removed"]["count"] == counts["a"] - counts["b"]
     order = [str(p.relative_to(kinds["arrays"])) for p in sorted(kinds["arrays"].rglob("*.jpg"))]
     for path in (tmp_path / "arrays").glob("train-*.parquet"):
         rows = pq.read_table(path)["source"].to_pylist()
@@ -273,17 +265,13 @@ def test_a_scrub_keeps_joined_columns_and_labels(dataset, remove, invoke, conver
         manifest = read_manifest(dataset)
         values = [f"name of {key}".encode() for key in gone]
         values += [np.float64(keys.index(key) + 0.25).tobytes() for key in gone]
-        for path in filter(Path.is_file, dataset.rglob("*")):
-            content = path.read_bytes()
-            if path.suffix == ".parquet":
-                content += repr(pq.read_table(path).to_pylist()).encode()
+        for path, content in files_with_values(dataset):
             assert not any(value in content for value in values), path
         after = {row["key"]: row for row in rows_of(dataset)}
         kept = [name for name in before[keys[0]] if name not in ("offset", "shard")]
         for key in {*before} - gone:
-            assert [after[key].get(name) for name in kept] == [
-                before[key].get(name) for name in kept
-            ]
+            for name in kept:
+                assert after[key].get(name) == before[key].get(name), (key, name)
         assert len(after) == len(before) - len(gone)
         listed = {file.name for file in manifest.shard_files} | {"manifest.json"}
         listed |= {manifest.removed.name, f"shards.{manifest.revision}.parquet"}

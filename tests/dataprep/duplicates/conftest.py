@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,3 +49,35 @@ def source(pictures: dict[str, Image.Image], tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return tmp_path / "photos"
+
+
+@pytest.fixture
+def compare(invoke) -> Callable[..., dict[str, Any]]:
+    """A function that compares images, and returns the JSON."""
+
+    def run(*arguments: object, status: int = 1) -> dict[str, Any]:
+        return json.loads(invoke("duplicates", *arguments, "--json", status=status).stdout)
+
+    return run
+
+
+@pytest.fixture
+def make(convert, tmp_path) -> Callable[..., Path]:
+    """A function that converts a source to a folder of a name, which it returns."""
+
+    def run(source: Path, *options: object, name: str = "out") -> Path:
+        convert(source, tmp_path / name, *options)
+        return tmp_path / name
+
+    return run
+
+
+@pytest.fixture
+def copies(pictures: dict[str, Image.Image], tmp_path: Path) -> Path:
+    """Each photograph twice, in other qualities and in two classes."""
+    for number, (name, picture) in enumerate(pictures.items()):
+        for quality in (95, 60):
+            path = tmp_path / "copies" / "ab"[number % 2] / f"{name}-{quality}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(picture, quality=quality))
+    return tmp_path / "copies"

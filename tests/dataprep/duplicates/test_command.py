@@ -32,17 +32,6 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-@pytest.fixture
-def run(invoke):
-    """A function that compares images, and returns the JSON; as text, to compare it."""
-
-    def compare(*arguments, status, text=False):
-        output = invoke("duplicates", *arguments, "--json", status=status).stdout
-        return output if text else json.loads(output)
-
-    return compare
-
-
 def check_pairs(result):
     found = {pair["images"][1]["path"]: pair for pair in result["pairs"]}
     assert {*found} == {*COPIES}
@@ -59,8 +48,8 @@ def check_pairs(result):
     assert (result["exact"], result["near"], result["conflicts"], result["groups"]) == (1, 3, 1, 4)
 
 
-def test_a_source(run, invoke, source):
-    result = run(source, status=1)
+def test_a_source(compare, invoke, source):
+    result = compare(source, status=1)
     check_pairs(result)
     assert all(image["key"] is None for pair in result["pairs"] for image in pair["images"])
     output = invoke("duplicates", source, "--limit", 2, status=1).stdout
@@ -70,11 +59,11 @@ def test_a_source(run, invoke, source):
     output = invoke("duplicates", source, "--limit", 0, status=1).stdout
     assert output.startswith("4 pairs are not listed; --limit 4 lists all\n")
     assert "not listed" not in invoke("duplicates", source, "--limit", 4, status=1).stdout
-    result = run(source, "--distance", -1, status=1)
+    result = compare(source, "--distance", -1, status=1)
     assert (result["exact"], result["near"]) == (1, 0)
 
 
-def test_across_datasets(run, invoke, source, tmp_path):
+def test_across_datasets(compare, invoke, source, tmp_path):
     """Nothing repeats in either dataset; both together have a leak."""
     a, b = tmp_path / "a", tmp_path / "b"
     shutil.copytree(source / "train", a)
@@ -82,7 +71,7 @@ def test_across_datasets(run, invoke, source, tmp_path):
     assert "no image is in more than one split" in invoke("duplicates", a).stdout
     one, other = ({"dataset": str(folder), "split": "train"} for folder in (a, b))
     for option in ((), ("--across",)):
-        result = run(a, b, *option, status=1)
+        result = compare(a, b, *option, status=1)
         assert (result["exact"], result["near"]) == (1, 3)
         assert result["leaks"] == [{"images": 4, "of": other, "in": one}]
     output = invoke("duplicates", a, b, status=1).stdout
@@ -99,12 +88,12 @@ def test_images_that_do_not_decode_are_named(invoke, source):
     assert json.loads(result.stdout)["images"] == 17
 
 
-def test_equal_checksums_are_not_equal_images(monkeypatch, run, source):
+def test_equal_checksums_are_not_equal_images(monkeypatch, compare, source):
     """Images count as copies only if their bytes are equal, not if their CRC-32C and their size are."""
     monkeypatch.setattr(collection, "crc32c", lambda data: 1)
     original = source / "train/a/astronaut.jpg"
     (source / "train/b/other.jpg").write_bytes(original.read_bytes()[:-1] + b"\0")
-    assert run(source, "--workers", 1, status=1)["exact"] == 1
+    assert compare(source, "--workers", 1, status=1)["exact"] == 1
 
 
 def test_refusals(monkeypatch, invoke, source):
@@ -116,30 +105,31 @@ def test_refusals(monkeypatch, invoke, source):
     assert "set a smaller --distance; -1 finds only images with the same bytes" in output
 
 
-def test_labels_that_are_not_classes(convert, run, invoke, pictures, tmp_path):
+def test_labels_that_are_not_classes(convert, compare, invoke, pictures, tmp_path):
     """Copies with other numbers are in conflict; equal numbers and no labels are not."""
     rows = []
-    for name, values in (("coffee", (0.25, 0.25)), ("coins", (0.5, 1.5))):
-        for quality, value in zip((90, 60), values, strict=True):
-            (tmp_path / f"{name}{quality}.jpg").write_bytes(encode(pictures[name], quality=quality))
-            rows.append((f"{name}{quality}.jpg", value))
+    for name, quality, value in (
+        ("coffee", 90, 0.25), ("coffee", 60, 0.25), ("coins", 90, 0.5), ("coins", 60, 1.5),
+    ):  # fmt: skip
+        (tmp_path / f"{name}{quality}.jpg").write_bytes(encode(pictures[name], quality=quality))
+        rows.append((f"{name}{quality}.jpg", value))
     table = write_csv(tmp_path / "list.csv", "path,label", rows)
     for kind, conflicts in (("regression", 1), ("none", 0)):
         convert(table, tmp_path / kind, "--label-type", kind)
-        result = run(tmp_path / kind, status=0)
+        result = compare(tmp_path / kind, status=0)
         assert (result["near"], result["conflicts"]) == (2, conflicts)
         if conflicts:
             labels = {image["label"] for image in result["pairs"][0]["images"]}
             assert labels == {"0.5", "1.5"}
-    result = run(tmp_path / "regression", tmp_path / "none", status=1)
-    counts = (result["exact"], result["conflicts"])
-    assert counts == (4, 1), "a label does not contradict an image without one"
+    result = compare(tmp_path / "regression", tmp_path / "none", status=1)
+    # A label does not contradict an image without one.
+    assert (result["exact"], result["conflicts"]) == (4, 1)
     images = tmp_path / "flat"
     images.mkdir()
     for path in tmp_path.glob("coffee*"):
         shutil.copy(path, images)
     invoke("duplicates", images, status=2)
-    assert run(images, "--label-type", "none", status=0)["near"] == 1
+    assert compare(images, "--label-type", "none", status=0)["near"] == 1
 
 
 # --- hashes that are stored beside a dataset ------------------------------------------------------
@@ -183,29 +173,29 @@ def counts(monkeypatch):
     return counts
 
 
-def test_only_new_images_are_read_after_an_append(convert, run, invoke, counts, pictures, source, out, tmp_path):  # fmt: skip
+def test_only_new_images_are_read_after_an_append(convert, compare, invoke, counts, pictures, source, out, tmp_path):  # fmt: skip
     convert(source, out)
-    run(out, status=1)
+    compare(out, status=1)
     (tmp_path / "more" / "a").mkdir(parents=True)
     new = encode(pictures["brick"].rotate(7), quality=80)
     (tmp_path / "more" / "a" / "new.jpg").write_bytes(new)
     convert(tmp_path / "more", out, "--append")
     counts.clear()
     for _ in range(2):
-        run(out, status=1)
+        compare(out, status=1)
     invoke("revert", out)
-    run(out, status=1)
+    compare(out, status=1)
     assert counts == [1]
 
 
 def test_stored_hashes_that_do_not_fit_are_computed_again(
-    convert, run, counts, source, out, tmp_path
+    convert, compare, counts, source, out, tmp_path
 ):
     other = tmp_path / "other"
     convert(source, out)
     convert(source, other, "--seed", 5)
-    expected = run(out, status=1, text=True)
-    run(other, status=1)
+    expected = compare(out)
+    compare(other, status=1)
     good, path = (out / HASHES_NAME).read_bytes(), out / HASHES_NAME
     table = pq.read_table(path)
     counts.clear()
@@ -224,7 +214,7 @@ def test_stored_hashes_that_do_not_fit_are_computed_again(
             path.write_bytes(changed)
         else:
             pq.write_table(changed, path)
-        assert run(out, status=1, text=True) == expected, number
+        assert compare(out) == expected, number
         assert len(counts) == number + 1
         assert path.read_bytes() == good, number
     assert all(counts)

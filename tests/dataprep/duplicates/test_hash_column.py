@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -19,25 +18,6 @@ from dataprep.sources.prepared import without_foreign_hashes
 from manifests.store import read_manifest
 
 
-@pytest.fixture
-def make(convert, tmp_path):
-    """A function that converts a source to a folder of a name, which it returns."""
-
-    def run(source, name="out", *options):
-        convert(source, tmp_path / name, *options)
-        return tmp_path / name
-
-    return run
-
-
-@pytest.fixture
-def compare(invoke):
-    def run(dataset):
-        return json.loads(invoke("duplicates", dataset, "--json", status=1).stdout)
-
-    return run
-
-
 def hashes_of(dataset):
     """The column of hashes of every sample, by source."""
     rows = [row for row, _ in stored_samples(dataset)]
@@ -50,28 +30,21 @@ def check_hashes(dataset):
         assert row.extra["perceptual_hash"] == hash_image(data, check_image(data, "header"))
 
 
-def add_white(source):
-    """Add an image that has no hash."""
-    white = encode(np.full((80, 90, 3), 255, np.uint8), "PNG")
-    (source / "train/a/white.png").write_bytes(white)
-    return white
-
-
 def test_a_conversion_of_a_dataset(make, monkeypatch, source):
     """Hashes are carried over with the images, computed again if these change, and dropped without --hash."""
-    first = make(source, "first", "--hash")
-    check_hashes(make(first, "resized", "--hash", "--resize-shorter", 80, "--workers", 1))
-    plain = make(first, "plain")
+    first = make(source, "--hash", name="first")
+    check_hashes(make(first, "--hash", "--resize-shorter", 80, "--workers", 1, name="resized"))
+    plain = make(first, name="plain")
     assert "perceptual_hash" not in pq.read_schema(plain / "train-00000.parquet").names
     monkeypatch.setattr(
         perceptual_hash, "reduce_image", lambda *_: pytest.fail("an image is decoded")
     )
-    carried = make(first, "carried", "--hash", "--fmt", "webdataset", "--workers", 1)
+    carried = make(first, "--hash", "--fmt", "webdataset", "--workers", 1, name="carried")
     assert hashes_of(carried) == hashes_of(first)
 
 
 def test_hashes_of_another_recipe_are_not_used(make, source):
-    out = make(source, "out", "--hash")
+    out = make(source, "--hash")
     manifest = read_manifest(out)
     table = pq.read_table(out / "train-00000.parquet", columns=["perceptual_hash"])
     assert without_foreign_hashes(table, manifest) is table
@@ -95,16 +68,16 @@ def test_three_steps_repair_and_append(
     make, convert, invoke, compare, pictures, source, fmt, tmp_path
 ):
     """They give the same bytes as a conversion, and an append adds hashes too."""
-    add_white(source)
-    options = ("--hash", "--fmt", fmt)
-    out = make(source, "out", *options)
+    white = encode(np.full((80, 90, 3), 255, np.uint8), "PNG")  # an image that has no hash
+    (source / "train/a/white.png").write_bytes(white)
+    options, tables = ("--hash", "--fmt", fmt), "train-00000.parquet"
+    out = make(source, *options)
     steps = run_steps(invoke, "--src", source, *options, out=tmp_path / "steps")
-    for name in ("train-00000.parquet", "manifest.json"):
+    for name in (tables, "manifest.json"):
         assert (out / name).read_bytes() == (steps / name).read_bytes()
-    (out / "train-00000.parquet").unlink()
+    (out / tables).unlink()
     invoke("repair", out)
-    name = "train-00000.parquet"
-    assert (out / name).read_bytes() == (steps / name).read_bytes()
+    assert (out / tables).read_bytes() == (steps / tables).read_bytes()
     path = tmp_path / "more/train/a/again.jpg"
     path.parent.mkdir(parents=True)
     path.write_bytes(encode(pictures["brick"], quality=50))

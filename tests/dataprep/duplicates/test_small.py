@@ -9,44 +9,30 @@ import pytest
 from helpers.pictures import encode
 from PIL import Image, ImageDraw
 
-from dataprep.duplicates import find as pixel_check
-from dataprep.duplicates import near
-from dataprep.duplicates import near as small
+from dataprep.duplicates import find, near
 from dataprep.duplicates.pixels import aligned_correlation, show_the_same, transform
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
-
-
-def thumbnail(
-    picture: Image.Image, box: tuple[float, float, float, float] = (0, 0, 1, 1)
-) -> Image.Image:
-    """A part of a picture, as shares of its sides, in 32x32 pixels."""
-    left, top, right, bottom = (
-        share * side for share, side in zip(box, picture.size * 2, strict=True)
-    )
-    return picture.resize((32, 32), Image.Resampling.BOX, box=(left, top, right, bottom))
 
 
 @pytest.fixture
 def compare(invoke):
     """A function that returns the JSON of a comparison, and the messages."""
 
-    def run(*arguments, status=1):
-        call = ("duplicates", *arguments, "--limit", 100_000, "--json")
-        result = invoke(*call, status=status)
+    def run(*arguments):
+        result = invoke("duplicates", *arguments, "--limit", 100_000, "--json", status=1)
         return json.loads(result.stdout), result.stderr.replace("\n", " ")
 
     return run
 
 
-def aligned(a, b):
-    return aligned_correlation(transform(a), transform(b))
-
-
 def test_aligned_correlation_is_the_largest_of_all_shifts(pictures):
     """Each shift by itself, from what both images have in common then."""
-    crops = [thumbnail(picture).convert("L") for picture in pictures.values()]
-    images = np.stack([np.asarray(crop, np.float32) for crop in crops])
+    crops = []
+    for picture in pictures.values():
+        crop = picture.resize((32, 32), Image.Resampling.BOX).convert("L")
+        crops.append(np.asarray(crop, np.float32))
+    images = np.stack(crops)
     others = np.roll(images, (3, -2), (1, 2))[np.r_[1 : len(images), 0]]
     others[::2] = images[::2]
     a, b = (
@@ -66,7 +52,8 @@ def test_aligned_correlation_is_the_largest_of_all_shifts(pictures):
             is_enough = np.all(np.array(energies) >= np.array(totals) * 0.25, axis=0)
             likeness = (one * other).sum((1, 2, 3)) / np.sqrt(energies[0] * energies[1])
             best = np.maximum(best, np.where(is_enough, likeness, 0))
-    assert aligned(images, others) == pytest.approx(best, abs=1e-4)
+    found = aligned_correlation(transform(images), transform(others))
+    assert found == pytest.approx(best, abs=1e-4)
     assert (best[::2] > 0.99).all()
 
 
@@ -120,9 +107,9 @@ def test_too_many_candidates_are_narrowed(compare, monkeypatch, options, tmp_pat
     (doubt,) = everything["notes"]
     assert "of the 150 images with a side of less than 64 pixels count as near copies" in doubt
     assert doubt in text
-    monkeypatch.setattr(small, "_CANDIDATES", 4)
-    monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
-    monkeypatch.setattr(pixel_check, "_TASK_PAIRS", 50)
+    monkeypatch.setattr(near, "_CANDIDATES", 4)
+    monkeypatch.setattr(near, "_FEW_CANDIDATES", 0)
+    monkeypatch.setattr(find, "_TASK_PAIRS", 50)
     narrowed, text = compare(tmp_path, *options)
     note, doubt = narrowed["notes"]
     assert "count as near copies" in doubt
@@ -139,8 +126,8 @@ def test_too_many_candidates_are_narrowed(compare, monkeypatch, options, tmp_pat
 
 
 def test_conversion_says_that_candidates_were_narrowed(convert, invoke, monkeypatch, tmp_path):
-    monkeypatch.setattr(small, "_CANDIDATES", 2)
-    monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
+    monkeypatch.setattr(near, "_CANDIDATES", 2)
+    monkeypatch.setattr(near, "_FEW_CANDIDATES", 0)
     write_strokes(tmp_path / "src", 60)
     result = convert(tmp_path / "src", tmp_path / "out", "--duplicates", "drop", "--hash")
     note = "nearest ones of each were compared with it"
