@@ -111,7 +111,6 @@ def _server(
     folder: Path,
     start: Callable[[list[int]], tuple[list[str], Callable[[], bool], dict[str, str]]],
     count: int,
-    ports: list[int] | None = None,
     **variables: str,
 ) -> Iterator[dict[str, str]]:
     """Run a server; if it does not start, because another program has taken a port, try again with others.
@@ -121,13 +120,12 @@ def _server(
         start: returns, for some ports, a command, what tells whether the server is ready, and
             environment variables.
         count: the number of ports.
-        ports: the ports to use; `None` chooses free ones.
         variables: environment variables of the server.
 
     """
     with ExitStack() as stack:
         for attempt in range(4):
-            command, ready, environment = start(ports or free_ports(count))
+            command, ready, environment = start(free_ports(count))
             try:
                 stack.enter_context(_process(command, folder, ready, environment | variables))
                 break
@@ -152,8 +150,8 @@ def find_weed() -> str | None:
 
 
 @contextmanager
-def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str, str]]:
-    """Run SeaweedFS in a folder, which continues a server that was stopped there."""
+def seaweedfs(folder: Path) -> Iterator[dict[str, str]]:
+    """Run SeaweedFS in a folder."""
     weed = find_weed()
     if weed is None:
         pytest.skip(NO_SEAWEEDFS)
@@ -164,8 +162,6 @@ def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str
         weed, f"-logdir={folder}", "server", f"-dir={folder}", "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1", "-s3", "-master.telemetry=false", "-s3.port.iceberg=0",
         "-s3.port.lance=0", "-volume.max=50", "-master.volumeSizeLimitMB=1024",
-        # A master that starts again waits as long for others; 10 s without this.
-        "-master.electionTimeout=1s",
     ]  # fmt: skip
 
     def start(chosen: list[int]) -> tuple[list[str], Callable[[], bool], dict[str, str]]:
@@ -182,7 +178,7 @@ def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str
     # One thread, and fewer garbage collections: a request takes two thirds of the CPU.
     quick = {"GOMAXPROCS": "1", "GOGC": "400"}
 
-    with _server(folder, start, len(names), ports, **quick) as environment:
+    with _server(folder, start, len(names), **quick) as environment:
         yield environment
 
 

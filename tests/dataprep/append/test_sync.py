@@ -139,14 +139,12 @@ def test_a_forgotten_option_relabels_nothing(sync, convert, tmp_path):
 
 def test_what_is_refused(sync, convert, invoke, tmp_path):
     source, out = tmp_path / "photos", tmp_path / "out"
-    convert(
-        write_images(source, range(8), PETS), out, "--split-by", "duplicates", "--val-fraction", 0.5
-    )
+    divided = ("--split-by", "duplicates", "--val-fraction", 0.5)
+    convert(write_images(source, range(8), PETS), out, *divided)
     assert "a dataset with --split-by" in sync(status=2)
     convert(source, out, "--overwrite")
-    convert(
-        write_images(tmp_path / "b", range(8, 10), PETS), out, "--append", "--resize-shorter", 9
-    )
+    more = write_images(tmp_path / "b", range(8, 10), PETS)
+    convert(more, out, "--append", "--resize-shorter", 9)
     assert "revisions with another downscale" in sync(status=2)
     invoke("revert", out)
     write_csv(tmp_path / "scores.csv", "source,score", [("cat/0000.jpg", 1)])

@@ -11,8 +11,6 @@ from helpers.datasets import FORMATS, rows_of
 from helpers.oracles import read_with_tfrecord_package
 from helpers.pictures import encode, photo
 
-from dataprep.sources import read_source
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -76,12 +74,3 @@ def test_pipes_links_and_folders_with_image_names(folder, result):
     assert kept == {"class/intact.jpg", "class/link.jpg", "class/folder.jpg/inside.jpg"}
     broken = ("pipe", "dangling", "itself", "a", "b")
     assert rejected == dict.fromkeys((f"class/{name}.jpg" for name in broken), "unreadable")
-
-
-def test_links_to_folders_above(folder):
-    (folder / "below").mkdir()
-    (folder / "below" / "up").symlink_to("..")
-    (folder / "round").symlink_to(".")
-    source = read_source(str(folder.parent))
-    assert source.path.to_pylist() == ["class/intact.jpg"]
-    assert sum("it is a link to a folder above it" in notice for notice in source.notices) == 2

@@ -10,16 +10,12 @@ import shutil
 
 import pytest
 from helpers import exports, published
-from helpers.object_stores import empty_folder, upload
-from helpers.servers import find_weed
+from helpers.object_stores import upload
 from helpers.sources import read
 
 from manifests.errors import SourceError
 
 LAYOUTS = {**exports.LAYOUTS, **published.LAYOUTS}
-
-#: The S3 server on this machine.
-S3 = "seaweedfs" if find_weed() else "moto"
 
 #: Columns that are not the same for a folder and an archive.
 _PLACES = ("stamp", "location", "group")
@@ -56,8 +52,7 @@ def test_every_layout_is_the_same_everywhere(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [*LAYOUTS][:: 1 if "ALL_LAYOUTS" in os.environ else 6])
-def test_layouts_are_the_same_on_a_server(name, tmp_path, server_environment):
+def test_layouts_are_the_same_on_a_server(name, tmp_path, store):
     folder = tmp_path / "photos"
     LAYOUTS[name](folder)
-    with empty_folder(S3, server_environment) as store:
-        assert content_of(upload(folder, str(store))) == content_of(folder)
+    assert content_of(upload(folder, store)) == content_of(folder)

@@ -159,9 +159,8 @@ def test_an_equal_append_that_ends_before_this_one_begins(
         refuse_folders(*arguments)
 
     monkeypatch.setattr(prepare, "refuse_folders", after_the_other)
-    with pytest.raises(
-        StorageError, match="another program has changed the dataset since this command began"
-    ):
+    message = "another program has changed the dataset since this command began"
+    with pytest.raises(StorageError, match=message):
         append()
     assert append().converted is None
     assert problems(store) == ()

@@ -56,14 +56,13 @@ def test_round_edges_enclose_the_range(low, more, most):
 @given(columns())
 def test_shapes_are_counted_one_by_one(data):
     facts = {each.split: each for each in statistics.shape_facts(data)}
-    sides = [*zip(data.split.tolist(), data.height.tolist(), data.width.tolist(), strict=True)]
-    assert {*facts} == {SPLITS[split] for split, *_ in sides}
+    names = np.array(SPLITS)[data.split]
+    assert {*facts} == {*names.tolist()}
     for name, found in facts.items():
-        own = np.array([size for split, *size in sides if SPLITS[split] == name])
+        own = np.stack([data.height, data.width], axis=1)[names == name]
         assert found.images == len(own)
-        assert found.square_crop == pytest.approx(
-            np.mean([1 - min(size) / max(size) for size in own]), abs=1e-6
-        )
+        square = np.mean(1 - own.min(axis=1) / own.max(axis=1))
+        assert found.square_crop == pytest.approx(square, abs=1e-6)
         tokens = token_grids(own, 16, 256).prod(axis=1)
         assert found.naflex == pytest.approx(1 - tokens.mean() / 256, abs=1e-6)
         assert 0 <= found.naflex < 1
@@ -89,14 +88,13 @@ def test_balance(counts):
 
 
 def test_changes_are_counted():
-    table = pa.table(
-        {
-            "change": ["", "resized turned", "turned", None],
-            "original_format": ["c", "c", "a", None],
-            "pixels_sum": [10.0, None, 5.0, 1.0],
-            "count_all": [1, 2, 1, 4],
-        }
-    )
+    columns = {
+        "change": ["", "resized turned", "turned", None],
+        "original_format": ["c", "c", "a", None],
+        "pixels_sum": [10.0, None, 5.0, 1.0],
+        "count_all": [1, 2, 1, 4],
+    }
+    table = pa.table(columns)
     stated = SimpleNamespace(changes=table)
     found = statistics.count_changes(stated)
     assert found == {"rotated upright": 3, "resized": 2, "unchanged": 1}
@@ -141,14 +139,9 @@ def test_shown_classes_are_the_rarest_and_the_commonest():
 
 
 def test_bins_are_named():
-    histogram = statistics.histogram(
-        "Aspect ratio",
-        "",
-        statistics.ASPECT_EDGES,
-        np.array([1.0, 9.0]),
-        split=np.zeros(2, np.int16),
-        splits=("a",),
-    )
+    splits = {"split": np.zeros(2, np.int16), "splits": ("a",)}
+    ratios = (statistics.ASPECT_EDGES, np.array([1.0, 9.0]))
+    histogram = statistics.histogram("Aspect ratio", "", *ratios, **splits)
     names = [bin_name(histogram, number) for number in range(len(histogram.edges) - 1)]
     assert names[0] == "below 0.25"
     assert names[-1] == "4 and above"
@@ -168,6 +161,5 @@ def test_bars_of_a_histogram_are_shares_side_by_side():
     # Two splits have images.
     assert {bar.width for bar in bars} == {302 / 2 * 0.86 / 2}
     assert bars[2].x == pytest.approx(bars[0].x + bars[0].width)
-    assert (
-        "in pixels" in choose.histogram_chart(Histogram("Widths", "px", (0, 9), {"a": (1,)})).axis
-    )
+    chart = choose.histogram_chart(Histogram("Widths", "px", (0, 9), {"a": (1,)}))
+    assert "in pixels" in chart.axis
