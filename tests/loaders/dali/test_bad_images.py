@@ -11,15 +11,14 @@ from loaders.dali.bad_images import DecodeMemoryError, decode_failure, translate
 SPLIT = SimpleNamespace(folder="/data/my set", shards=())
 
 MESSAGE = (
-    "Critical error in pipeline:\nError in CPU operator `nvidia.dali.fn.{operator}`,\nwhich was"
-    ' used in the pipeline definition with the following traceback:\n\n  File "x.py", line 1, in'
-    " <module>\n\nencountered:\n\n{reason}\n\nC++ context: [/opt/dali/x.cc:1]\nCurrent pipeline"
-    " object is no longer valid."
+    "Critical error in pipeline:\nError in CPU operator `nvidia.dali.fn.{}`,\nwhich was used in the pipeline"
+    ' definition with the following traceback:\n\n  File "x.py", line 1, in <module>\n\nencountered:\n\n{}\n\n'
+    "C++ context: [/opt/dali/x.cc:1]\nCurrent pipeline object is no longer valid."
 )
 
 
 def error(operator, reason):
-    return RuntimeError(MESSAGE.format(operator=operator, reason=reason))
+    return RuntimeError(MESSAGE.format(operator, reason))
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,8 @@ class Recorder:
 def test_values_are_computed_once_in_order_by_another_thread():
     compute = Recorder()
     ahead = Ahead(compute, 2, "test")
-    assert [ahead(number) for number in range(3, 20)] == [
-        number * number for number in range(3, 20)
-    ]
+    for number in range(3, 20):
+        assert ahead(number) == number * number
     # The thread may not have finished the last ones.
     del ahead
     assert compute.computed == list(range(3, 3 + len(compute.computed)))
@@ -54,10 +53,10 @@ def test_a_thread_waits_only_if_it_had_nothing_to_do(monkeypatch, idle, paused):
     monkeypatch.setattr("loaders.dali.readers.time", clock)
     compute = Recorder()
     ahead = Ahead(compute, 2, "test")
-    assert [ahead(number) for number in range(20)] == [number * number for number in range(20)]
-    assert eventually(lambda: 21 in compute.computed), (
-        "nothing is waiting when the last one is taken"
-    )
+    for number in range(20):
+        ahead(number)
+    # Nothing is waiting when the last one is taken.
+    assert eventually(lambda: 21 in compute.computed)
     assert bool(pauses) == paused
 
 
@@ -68,6 +67,9 @@ def test_the_thread_ends_with_the_object_or_when_it_is_stopped(is_stopped):
     ahead(0)
     if is_stopped:
         ahead.stop()
+        for number in (10, 11):
+            with pytest.raises(RuntimeError, match="the thread 'test' has ended"):
+                ahead(number)
     else:
         del ahead
     (thread,) = compute.threads
@@ -75,48 +77,29 @@ def test_the_thread_ends_with_the_object_or_when_it_is_stopped(is_stopped):
     assert not thread.is_alive()
 
 
-def test_a_value_that_is_asked_for_after_stop_is_an_error():
-    ahead = Ahead(Recorder(), 2, "test")
-    ahead(0)
-    ahead.stop()
-    for number in (10, 11):
-        with pytest.raises(RuntimeError, match="the thread 'test' has ended"):
-            ahead(number)
-
-
 def test_the_thread_ends_after_an_interrupt_at_any_point():
     """A signal handler runs between two steps of Python code, also of that of the standard library."""
-    points = 0
-    while True:
-        compute = Recorder()
+    for point in itertools.count():
+        compute, steps = Recorder(), itertools.count()
         ahead = Ahead(compute, 2, "test")
         ahead(0)
-        interrupted = interrupt_at(points, ahead)
+
+        def interrupt(*_, steps=steps, point=point):
+            if next(steps) == point:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        try:
+            sys.setprofile(interrupt)
+            ahead(1)
+            sys.setprofile(None)
+            is_interrupted = False
+        except KeyboardInterrupt:
+            is_interrupted = True
         ahead.stop()
         (thread,) = compute.threads
         thread.join(60)
-        assert not thread.is_alive(), f"interrupted at step {points}"
-        if not interrupted:
+        assert not thread.is_alive(), f"interrupted at step {point}"
+        if not is_interrupted:
             break
-        points += 1
-    assert points > 5
-
-
-def interrupt_at(point, ahead):
-    """Ask for a value, raise `KeyboardInterrupt` at a step of it, and return whether it has so many steps."""
-    steps = 0
-
-    def count(frame, event, argument):
-        nonlocal steps
-        if steps == point:
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-        steps += 1
-
-    try:
-        sys.setprofile(count)
-        ahead(1)
-        sys.setprofile(None)
-    except KeyboardInterrupt:
-        return True
-    return False
+    assert point > 5
