@@ -271,14 +271,12 @@ def record_of(image: bytes, label: float, number: int, *, labels: int = 0) -> by
         + image
     )
     cuts = [at for at in range(0, len(data) - 3, 4) if data[at : at + 4] == _MAGIC]
-    starts, ends = [0, *(cut + 4 for cut in cuts)], [*cuts, len(data)]
-    record = b""
-    for part, (start, end) in enumerate(zip(starts, ends, strict=True)):
+    record, start = b"", 0
+    for part, cut in enumerate([*cuts, len(data)]):
         flag = 0 if not cuts else 1 if part == 0 else 3 if part == len(cuts) else 2
-        piece = data[start:end]
-        record += (
-            _MAGIC + struct.pack("<I", flag << 29 | len(piece)) + piece + bytes(-len(piece) % 4)
-        )
+        piece, start = data[start:cut], cut + 4
+        record += _MAGIC + struct.pack("<I", flag << 29 | len(piece)) + piece
+        record += bytes(-len(piece) % 4)
     return record
 
 

@@ -147,20 +147,6 @@ def read_with_tfrecord_package(
     )
 
 
-def read_with_tensorflow(
-    tf: Any, path: Path, image: str = "image/encoded", label: str = "image/class/label"
-) -> list[Sample]:
-    features = {
-        image: tf.io.FixedLenFeature((), tf.string),
-        label: tf.io.FixedLenFeature((), tf.int64),
-    }
-    parsed = (
-        tf.io.parse_single_example(record, features)
-        for record in tf.data.TFRecordDataset([str(path)])
-    )
-    return [(record[image].numpy(), int(record[label])) for record in parsed]
-
-
 # --- WebDataset ---------------------------------------------------------------------------------
 
 

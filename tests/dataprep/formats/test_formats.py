@@ -118,13 +118,6 @@ def test_the_webdataset_library(dataset, expected):
 
 
 @only("tfrecord")
-def test_tensorflow(dataset, expected):
-    tf = pytest.importorskip("tensorflow")
-    for (path, _, _), shard in zip(shards_of(dataset), expected, strict=True):
-        assert oracles.read_with_tensorflow(tf, path) == samples(shard)
-
-
-@only("tfrecord")
 def test_the_tfrecord_package(dataset, expected, python):
     for (path, _, _), shard in zip(shards_of(dataset), expected, strict=True):
         assert oracles.read_with_tfrecord_package(python, path) == samples(shard)

@@ -14,7 +14,6 @@ from dataprep.formats.tar import members
 from dataprep.indexing.index import index_shards
 from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
-from dataprep.verification.verify import verify_dataset
 from manifests.errors import ShardError
 
 BLOCK, RECORD = 512, 10240
@@ -99,15 +98,6 @@ def test_a_hole_or_a_tail_of_zeros(number, padded, records, tmp_path):
     assert f"truncate -s {start + 1024}" in error.hint
     (tmp_path / "a.tar").write_bytes(padded[:start] + bytes(1024))
     assert index(tmp_path, "none").manifest.splits[0].samples == number
-
-
-@pytest.mark.parametrize("options", [(), ("-b1",), ("--format=gnu",), ("--format=pax",), ("-b2",)])
-def test_archives_of_tar_are_accepted(options, files, tmp_path):
-    for names in (["."], sorted(os.listdir(files))):
-        tar("cf", tmp_path / "a.tar", *options, "-C", files, *names)
-    manifest = index(tmp_path, "decode").manifest
-    assert manifest.splits[0].samples == len(keys_for_tar(tmp_path / "a.tar"))
-    assert not verify_dataset(str(tmp_path), decode=True, workers=1).problems
 
 
 def test_what_follows_the_last_record(padded, records):

@@ -169,22 +169,10 @@ def test_columns_that_are_no_arrays(row, message, make_tree):
     refused(table(make_tree(PATHS), name, rows, kind), re.escape(message))
 
 
-WRONG = {
-    "the file is missing": Path.unlink,
-    "it is not an array of numbers (Object": lambda path: np.save(path, [{}], allow_pickle=True),
-    "it is not an array of numbers (EOF": lambda path: path.write_bytes(b""),
-    "array e has 3 float32, but 4 float32 in": lambda path: np.save(path, np.ones(3, "f4")),
-    "array e has 4 float64, but 4 float32 in": lambda path: np.save(path, np.ones(4)),
-    "its shape is (2, 2), not one row": lambda path: np.save(path, np.ones((2, 2), "f4")),
-    "its value 1 is not a finite number": lambda path: np.save(path, np.array([0, NAN, 1, 2])),
-    "its type is bool, not one of": lambda path: np.save(path, np.ones(4, bool)),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_files_that_are_no_arrays(message, source):
+@pytest.mark.parametrize(("change", "message"), read_rows(__file__, "files"))
+def test_files_that_are_no_arrays(change, message, source):
     path = max(source.rglob("*.npy"))
-    WRONG[message](path)
+    evaluate(change, globals(), {"path": path})
     start = "" if "array e has" in message else "array e: "
     refused(source, re.escape(f"{path.name}: {start}{message}"), array=("e={stem}.npy",))
 

@@ -44,51 +44,25 @@ def _celeba(dataset):
 
 #: For each dataset: torchvision's class; the arguments for each split; and what returns the path
 #: and the target of each image. A class with the argument `loader` returns the path as the image.
-ORACLES = {
-    "Food-101": ("Food101", {"train": {"split": "train"}, "test": {"split": "test"}}, _loaded),
-    "Caltech-101": ("Caltech101", {"train": {}}, _caltech),
-    "Caltech-256": ("Caltech256", {"train": {}}, _caltech),
-    "SUN397": ("SUN397", {"train": {}}, _loaded),
-    "EuroSAT": ("EuroSAT", {"train": {}}, _loaded),
-    "DTD": ("DTD", {split: {"split": split} for split in ("train", "val", "test")}, _loaded),
-    "GTSRB": ("GTSRB", {"train": {"split": "train"}, "test": {"split": "test"}},
-        lambda dataset: dataset._samples),
-    "Stanford Cars": ("StanfordCars", {"train": {"split": "train"}, "test": {"split": "test"}},
-        _loaded),
-    "Flowers 102": ("Flowers102", {split: {"split": split} for split in ("train", "val", "test")},
-        _loaded),
-    "Pets": ("OxfordIIITPet", {"train": {"split": "trainval"}, "test": {"split": "test"}},
-        lambda dataset: zip(dataset._images, dataset._labels, strict=True)),
-    "FGVC-Aircraft": ("FGVCAircraft",
-        {split: {"split": split} for split in ("train", "val", "test")}, _loaded),
-    "CelebA": ("CelebA",
-        {"train": {"split": "train"}, "val": {"split": "valid"}, "test": {"split": "test"}},
-        _celeba),
-    "Places365": ("Places365",
-        {"train": {"split": "train-standard", "small": True}, "val": {"split": "val",
-        "small": True}}, _loaded),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def datasets():
-    import_torchvision()
-    return importlib.import_module("torchvision.datasets")
+TRAIN, VAL, TEST = ({"split": split} for split in ("train", "val", "test"))
+SMALL = {"small": True}
+ORACLES = read_named(__file__, "torchvision", globals())
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_torchvision_reads_the_same(name, datasets, tmp_path):
+def test_torchvision_reads_the_same(name, tmp_path):
+    import_torchvision()
+    datasets = importlib.import_module("torchvision.datasets")
     published.LAYOUTS[name](tmp_path)
     source = read(tmp_path)
     class_name, splits, rows_of = ORACLES[name]
     oracle = getattr(datasets, class_name)
     expected = {}
     for split, arguments in splits.items():
-        if rows_of is _loaded:
-            arguments["loader"] = str
+        loader = {"loader": str} if rows_of is _loaded else {}
         # The checksums are of the whole files.
         with mock.patch.object(oracle, "_check_integrity", return_value=True, create=True):
-            rows = rows_of(oracle(str(tmp_path), **arguments))
+            rows = rows_of(oracle(str(tmp_path), **arguments, **loader))
         for path, target in rows:
             expected[str(Path(path).relative_to(source.root))] = split, target
     labels = source.label.tolist()
