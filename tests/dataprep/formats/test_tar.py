@@ -8,6 +8,7 @@ import tarfile
 
 import pytest
 from helpers.oracles import tar
+from helpers.rows import evaluate, read_rows
 
 from dataprep.formats import ScanOptions, webdataset
 from dataprep.formats.tar import members
@@ -138,19 +139,12 @@ def names(data: bytes) -> list[tuple[str, int, int]]:
     return [(member.name, member.data, member.size) for member in found]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"path": "x" * 300 + ".jpg"}, {"path": "caf\u00e9.jpg"}, {"comment": "\n15 path=b.jpg\n"},
-        {"comment": "line\nfeed", "path": "b.jpg"}, {"comment": "= =", "path": "a=b c.jpg"},
-        {"comment": "x" * 5000}, {"mtime": "1.5", "path": "b.jpg"},
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_names_are_those_of_tarfile(headers):
-    data = pax_archive(**headers)
+@pytest.mark.parametrize(("row", "name"), read_rows(__file__, "extended headers"))
+def test_names_are_those_of_tarfile(row, name):
+    data = pax_archive(**evaluate(row))
     with tarfile.open(fileobj=io.BytesIO(data)) as read:
         assert names(data) == [(member.name, member.offset_data, member.size) for member in read]
+    assert names(data)[0][0] == evaluate(name)
 
 
 @pytest.mark.parametrize("size", ["", "'", "-1", "3.0", "9" * 30])
@@ -159,14 +153,12 @@ def test_a_size_that_is_not_a_number_is_an_error(size):
         names(pax_archive(size=size))
 
 
-RECORDS = (b"x", b"0 a=b\n", b"99 a=b\n", b"6 a=bx", b"\n", b" a=b\n", b"9999999999999 a=b\n")
-
-
-@pytest.mark.parametrize("record", RECORDS)
-def test_a_damaged_record_is_an_error(record):
+@pytest.mark.parametrize(("record", "message"), read_rows(__file__, "damaged records"))
+def test_a_damaged_record_is_an_error(record, message):
+    record = evaluate(record)
     data = pax_archive(comment="y" * (len(record) + 40))
     start = data.index(b" comment=") - 2
     end = data.index(b"\n", start) + 1
     changed = data[:start] + record.ljust(end - start, b"\0") + data[end:]
-    with pytest.raises(ShardError, match="an extended header is damaged"):
+    with pytest.raises(ShardError, match=message):
         names(changed)

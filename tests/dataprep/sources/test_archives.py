@@ -114,16 +114,9 @@ def test_archives_that_are_refused(row, message, tmp_path):
     assert str(tmp_path / name) in str(refused(tmp_path / name, message))
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        (8, 1, r"member 'cat/1\.jpg' is encrypted\. Hint: unpack"),
-        (10, 12, r"member 'cat/1\.jpg' is compressed with bzip2, which is not read in"),
-        (10, 14, r"member 'cat/1\.jpg' is compressed with LZMA, which is not read in"),
-        (20, 5000, "the members overlap"),
-    ],
-)
-def test_members_that_are_refused(field, value, message, tmp_path):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "members"))
+def test_members_that_are_refused(row, message, tmp_path):
+    field, value = evaluate(row)
     path = write(tmp_path / "a.zip", ["cat/1.jpg", "cat/2.jpg"])
     path.write_bytes(with_field(path.read_bytes(), field, value))
     refused(path, message)
@@ -141,15 +134,9 @@ def test_a_bomb_is_not_unpacked(tmp_path):
     assert load(read(path)) == ["corrupt"]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
-        (42, 16 << 20, "truncated"), (42, -40, "truncated"), (20, 1 << 20, "corrupt"),
-        (20, 5 << 20, "too-large"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("row", "reason"), read_rows(__file__, "a member"))
 def test_a_member_that_cannot_be_read_is_rejected_by_itself(
-    field, value, reason, tmp_path, bucket, monkeypatch
+    row, reason, tmp_path, bucket, monkeypatch
 ):
     """The directory states another position (42) or compressed length (20) of a member than it has."""
     monkeypatch.setattr("dataprep.sources.archives.MAX_BYTES", 4 << 20)
@@ -157,7 +144,8 @@ def test_a_member_that_cannot_be_read_is_rejected_by_itself(
     path = zip_of(tmp_path / "a.zip", files)
     # Leaves room: all members together are not longer than the file.
     data = with_field(path.read_bytes(), 20, 0, b"notes")
-    data = with_field(data, field, value % len(data) if value < 0 else value, b"dog")
+    field, value = evaluate(row, {"end": len(data)})
+    data = with_field(data, field, value, b"dog")
     path.write_bytes(data)
     bucket.put("a.zip", data)
     for source in (read(path), read(f"{bucket}/a.zip")):

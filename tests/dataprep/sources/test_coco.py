@@ -76,13 +76,10 @@ def test_what_is_left_out_of_boxes(coco):
         assert has_notice(source, notice), source.notices
 
 
-@pytest.mark.parametrize(
-    ("number", "box"),
-    [
-        *((3, [100, 0, 40, 10]), (3, [-20, 0, 40, 10]), (3, [5, 5, -3, 4]), (3, [0, 90, 10, 20])),
-        (0, [-20, 0, 40, 10]),  # the first of three boxes
-    ],
-)
+OUTSIDE = [(3, box) for box in ([100, 0, 40, 10], [-20, 0, 40, 10], [5, 5, -3, 4], [0, 90, 10, 20])]
+
+
+@pytest.mark.parametrize(("number", "box"), [*OUTSIDE, (0, [-20, 0, 40, 10])])
 def test_a_box_outside_of_its_image_rejects_the_image(coco, number, box):
     def change(content):
         content["annotations"][number]["bbox"] = box

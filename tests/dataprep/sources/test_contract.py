@@ -8,10 +8,12 @@ import random
 from contextlib import contextmanager, suppress
 
 import pytest
+from helpers import sources
 from helpers.datasets import rejected_of, rows_of
 from helpers.make_sources import BROKEN, IMAGES, MAKERS
+from helpers.rows import read_named
 from helpers.shards import stored_samples
-from helpers.sources import DUKE, MARKET, VERI, load, msmt17, read, rows
+from helpers.sources import load, read, rows
 
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
@@ -105,21 +107,10 @@ def test_a_container_that_vanishes_after_the_scan_stops_the_run(kind, engine, tm
 
 # --- folders --------------------------------------------------------------------------------------
 
-KAGGLE = "ILSVRC/Data/CLS-LOC"
-_NAMES = [f"{name}/{number}.jpg" for name in ("b", "a", "a b", "Z") for number in (3, 20, "x/1")]
+NAMES = [f"{name}/{number}.jpg" for name in ("b", "a", "a b", "Z") for number in (3, 20, "x/1")]
 
 #: Folders of files by layout; only the last two have a list, which is the source.
-FOLDERS = {
-    "class folders": _NAMES,
-    "splits": [f"{split}/{name}" for split in ("train", "val") for name in _NAMES],
-    "Kaggle": [f"{KAGGLE}/train/{name}" for name in _NAMES],
-    "Market": MARKET,
-    "Duke": DUKE,
-    "VeRi": VERI,
-    "MSMT17": msmt17(),
-    "list": {"1.jpg": "x", "list.txt": "1.jpg 0\n"},
-    "table": {"1.jpg": "x", "list.csv": "path,label\n1.jpg,0\n"},
-}
+FOLDERS = read_named(__file__, "folders", globals(), vars(sources))
 
 
 @pytest.mark.parametrize("layout", FOLDERS)
@@ -139,8 +130,8 @@ def test_samples_are_in_order_and_no_image_is_opened(layout, make_tree, monkeypa
     expected = rows(read(root / table))
     assert expected
     assert not [path for path in opened if path.endswith(".jpg")]
-    if files is _NAMES:
-        assert [row[1] for row in expected] == sorted(_NAMES, key=lambda name: name.split("/", 1))
+    if files is NAMES:
+        assert [row[1] for row in expected] == sorted(NAMES, key=lambda name: name.split("/", 1))
 
     @contextmanager
     def shuffled(path):

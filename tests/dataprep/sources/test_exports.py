@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import exports
+from helpers import exports, published
 from helpers.make_sources import zip_of
 from helpers.rows import evaluate, read_rows
 from helpers.sources import read, refused
@@ -21,10 +21,13 @@ from dataprep.run.convert import convert_dataset
 from dataprep.sources import coco, imagenet, voc, yolo
 from dataprep.sources import exports as tables_beside
 
+LAYOUTS = {**exports.LAYOUTS, **published.LAYOUTS}
 
-@pytest.mark.parametrize("name", exports.LAYOUTS)
+
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts(name, tmp_path):
-    exports.check_content(read, exports.LAYOUTS[name], tmp_path)
+    """Also of published datasets."""
+    exports.check_content(read, LAYOUTS[name], tmp_path)
 
 
 # --- COCO -----------------------------------------------------------------------------------------
@@ -128,16 +131,9 @@ def test_names_of_yolo_can_be_given(tmp_path):
 # --- tables beside the images ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("names", "paths", "message"),
-    [
-        (["train", "test"], ["1.jpg"], "contains archives .* give an archive as --src"),
-        (["photos"], ["1.jpg"], "contains archives .* give an archive as --src"),
-        (["images_01", "images_02"], ["1.jpg"], "contains archives"),
-        (["flowers", "birds"], ["a/1.jpg", "b/1.jpg"], "several folders of images"),
-    ],
-)
-def test_archives_that_are_no_classes_are_named(names, paths, message, tmp_path):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "archives"))
+def test_archives_that_are_no_classes_are_named(row, message, tmp_path):
+    names, paths = evaluate(row)
     for name in names:
         zip_of(tmp_path / f"{name}.zip", [(path, exports.picture(0)) for path in paths])
     refused(tmp_path, message)

@@ -10,6 +10,8 @@ import zipfile
 import zlib
 from contextlib import chdir
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused, rows
@@ -53,7 +55,11 @@ def test_links(make_tree):
     (root / "a/gone.jpg").symlink_to("nowhere.jpg")
     (root / "a/up").symlink_to("..")
     (root / "a kitty").symlink_to("b")
+    # A table beside class folders, and inside of them, is no source.
+    for place in ("metadata.parquet", "a/metadata.parquet"):
+        pq.write_table(pa.table({"path": ["a/1.jpg"], "label": ["a"]}), root / place)
     source = read(root)
+    assert source.layout == "ImageFolder"
     sizes = dict(zip(source.path.to_pylist(), source.size.tolist(), strict=True))
     assert sizes == {"a/1.jpg": 1, "a/link.jpg": 1, "a/gone.jpg": UNREADABLE, "b/2.jpg": 1}
     assert has_notice(source, "skipped a/up", "link to a folder above it")
@@ -92,19 +98,9 @@ def test_class_folders_are_found_or_asked_for(name, kind, make_tree):
         assert sorted((split, label) for split, _, label in rows(read(src))) == expected
 
 
-#: Files, `--class-folders`, and the classes.
-CHOICES = [
-    ("two depths", "inner", ("cat", "husky", "poodle")),
-    ("two depths", "outer", ("cat", "dogs")),
-    ("folds", "outer", ("fold1", "fold2")),
-    ("one class and a file", "inner", ("cat",)),
-    ("one class in a folder", "inner", ("cat",)),
-    ("thumbnails", "outer", ("cat", "dog", "thumbnails")),
-]
-
-
-@pytest.mark.parametrize(("name", "choice", "expected"), CHOICES)
-def test_the_user_chooses_the_class_folders(name, choice, expected, make_tree):
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "class folders"))
+def test_the_user_chooses_the_class_folders(row, expected, make_tree):
+    (name, choice), expected = evaluate(row), evaluate(expected)
     root = make_tree(UNCLEAR[name][0])
     source = read(root, class_folders=choice)
     assert source.classes == expected

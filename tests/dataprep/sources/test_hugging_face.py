@@ -164,13 +164,6 @@ def test_null_images_are_rejected_by_row(tmp_path, convert):
     ]
 
 
-def test_class_folders_with_a_table_beside_them_stay_class_folders(make_tree):
-    root = make_tree(["cat/1.jpg", "dog/1.jpg"])
-    for place in ("metadata.parquet", "cat/metadata.parquet"):
-        pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / place)
-        assert read(root).layout == "ImageFolder"
-
-
 def test_an_image_that_is_repeated_a_million_times_takes_its_size_once(tmp_path):
     """The dictionary stays one: the column would unpack to 17 GB."""
     file = tmp_path / "train.parquet"

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from helpers import annotated
 from helpers.object_stores import upload
-from helpers.rows import read_named
+from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused, rows
 
 LABELME = '{"shapes": [{"label": "cat", "points": [[1, 1], [9, 9]]}], "imagePath": "1.jpg"}'
@@ -86,19 +86,9 @@ CLASS_FOLDERS = {"cat/1.jpg": "x", "dog/2.jpg": "x"}
 VOC = {"images/1.jpg": "x", "annotations/1.xml": annotated.voc_xml(1)}
 
 
-@pytest.mark.parametrize(
-    ("tree", "notice"),
-    [
-        ({**CLASS_FOLDERS, "bird.zip": "x"}, "not read: bird.zip"),
-        ({**CLASS_FOLDERS, "cat/1-9x9.png": "x"}, "1 image named like .*, such as cat/1-9x9.png"),
-        ({**CLASS_FOLDERS, "via_project_3Apr.json": '{"7.jpg": {}}'},
-         "via_project_3Apr.json has boxes in VGG Image Annotator's format, of other images"),
-        ({**VOC, "labels/1.txt": "0 0.5 0.5 0.1 0.1\n"},
-         "it is also a folder of YOLO, which is read if .*annotations/. are moved away"),
-    ],
-)  # fmt: skip
-def test_what_is_beside_is_said(tree, notice, make_tree):
-    source = read(make_tree(tree))
+@pytest.mark.parametrize(("row", "notice"), read_rows(__file__, "what is beside"))
+def test_what_is_beside_is_said(row, notice, make_tree):
+    source = read(make_tree(evaluate(row, globals())))
     assert any(re.search(notice, each) for each in source.notices), source.notices
 
 
@@ -109,17 +99,9 @@ def test_lists_beside_class_folders_are_said(make_tree):
         assert has_notice(read(folder), "train.txt names images, too")
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "notice"),
-    [
-        ("set", ("train", "test"), "column 'set' has the names of splits (train, test)"),
-        ("Usage", ("Training", "PublicTest"), "set --split-column 'Usage'"),
-        ("is_valid", ("True", "False"), "if column 'is_valid' states the splits"),
-        ("set", ("train", "bus"), ""),
-        ("split", ("train", "test"), ""),
-    ],
-)
-def test_columns_of_splits_are_said(column, values, notice, make_tree):
+@pytest.mark.parametrize(("row", "notice"), read_rows(__file__, "columns of splits"))
+def test_columns_of_splits_are_said(row, notice, make_tree):
+    column, *values = evaluate(row)
     rows = "".join(f"{at}.jpg,cat,{value}\n" for at, value in enumerate(values))
     src = make_tree({"0.jpg": "x", "1.jpg": "x", "a.csv": f"path,label,{column}\n{rows}"})
     notices = [each for each in read(src / "a.csv").notices if "are in train" in each]

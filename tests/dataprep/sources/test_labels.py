@@ -166,13 +166,7 @@ def test_ages_in_file_names_are_not_classes(make_tree):
 EDEMA, FRACTURE = [1.0, 0.0, None, -1.0], [1.0, 1.0, 0.0, 0.0]
 
 #: Meanings of blank and of uncertain, and the classes of the images that are left.
-MEANINGS = {
-    ("negative", "negative"): [[0, 1], [1], [], []],
-    ("positive", "negative"): [[0, 1], [1], [0], []],
-    ("negative", "positive"): [[0, 1], [1], [], [0]],
-    ("drop", "positive"): [[0, 1], [1], [0]],
-    ("drop", "drop"): [[0, 1], [1]],
-}
+MEANINGS = read_named(__file__, "meanings")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -184,7 +178,8 @@ def test_an_option_says_what_blank_and_uncertain_labels_mean(kind, make_table):
     refused(table, r"1 of 8 values .* are blank, in 1 of 4 images.*--blank-labels", **options)
     message = r"1 of 8 values .* are uncertain.*--uncertain-labels"
     refused(table, message, blank_labels="negative", **options)
-    for (meaning, uncertain), expected in MEANINGS.items():
+    for name, expected in MEANINGS.items():
+        meaning, uncertain = name.split(", ")
         source = read(table, blank_labels=meaning, uncertain_labels=uncertain, **options)
         assert source.extra["labels"].to_pylist() == expected
         assert has_notice(source, "left out", "without a label") == (len(expected) < 4)

@@ -168,15 +168,9 @@ def test_the_last_separator_counts_before_a_number(case, make_tree):
     assert has_notice(source, "file names are read like this", f"{names[0]} is")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name", "clip"),
-    [
-        ("cam{camera}_person{label}_{frame}", "cam1/person7/cam1_person7_00{}", "cam1/person7/cam1_person7"),
-        ("{label}C{camera}T*F{frame}", "0007C1T02F00{}", "0007C1T02"),
-        ("{label}_{frame}", "a_b_{}", "a_b"),
-    ],
-)  # fmt: skip
-def test_numbered_frames_have_the_clip_before_the_number(pattern, name, clip, make_tree):
+@pytest.mark.parametrize(("row", "clip"), read_rows(__file__, "clips"))
+def test_numbered_frames_have_the_clip_before_the_number(row, clip, make_tree):
+    pattern, name = evaluate(row)
     source = read_tree(make_tree([f"{name.format(n)}.jpg" for n in (3, 1, 2)]), pattern=pattern)
     assert source.extra["frame"].to_pylist() == [1, 2, 3]
     assert source.extra["clip"].to_pylist() == [clip] * 3

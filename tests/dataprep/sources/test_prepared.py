@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -10,6 +9,7 @@ import pytest
 from helpers import annotated
 from helpers.datasets import flip, rejected_of, rows_of
 from helpers.make_sources import VALID, image_folder
+from helpers.rows import evaluate, read_rows
 from helpers.sources import refused
 
 from manifests.store import manifest_files, read_manifest
@@ -113,22 +113,9 @@ def without_classes(folder):
         (folder / name).write_bytes(content)
 
 
-DAMAGES = [
-    (without_classes, "but the manifest names 0 classes"),
-    (lambda d: (d / SHARD).unlink(), f"{SHARD}: the shard is missing"),
-    (lambda d: (d / SHARD).write_bytes(b"x"), "the shard has 1 bytes, but the manifest says"),
-    (lambda d: (d / TABLE).unlink(), f"{TABLE}: the sample table is missing"),
-    (lambda d: flip(d / TABLE, 100), "the sample table does not have the checksum"),
-    (lambda d: shutil.copy(d / "val-00000.parquet", d / TABLE), f"{TABLE}: "),
-    (lambda d: flip(d / "manifest.json", 300), "the manifest does not match its own checksum"),
-    (lambda d: (d / "manifest.json").rename(d / JOURNAL), "the dataset is incomplete"),
-    (unfinished, "the dataset is incomplete"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), DAMAGES, ids=range(len(DAMAGES)))
+@pytest.mark.parametrize(("change", "message"), read_rows(__file__, "damages"))
 def test_damage_is_named_before_anything_is_written(change, message, dataset, tmp_path, convert):
-    change(dataset)
+    evaluate(change, globals(), {"folder": dataset})
     result = convert(dataset, tmp_path / "out", status=2)
     assert message in result.stderr
     assert "Hint: " in result.stderr

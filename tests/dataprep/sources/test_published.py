@@ -7,16 +7,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from helpers import exports, published
+from helpers import published
 from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused
 from helpers.torchvision_oracle import import_torchvision
-
-
-@pytest.mark.parametrize("name", published.LAYOUTS)
-def test_published_datasets(name, tmp_path):
-    exports.check_content(read, published.LAYOUTS[name], tmp_path)
-
 
 # --- torchvision ----------------------------------------------------------------------------------
 

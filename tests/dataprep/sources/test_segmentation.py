@@ -153,14 +153,7 @@ def test_class_numbers_of_all_kinds_of_png_are_kept(tmp_path):
 
 
 #: Masks that cannot be used, the reason, and the detail.
-REJECTED = {
-    "size": (Image.new("L", (30, 40)), "mask-size",
-        "30x40 pixels, but the upright image has 40x30"),
-    "red": (Image.new("RGB", SIZE, "red"), "unsupported",
-        "colors of 8 bits, but a mask has one class number"),
-    "16 bits": (Image.fromarray(np.full(SIZE[::-1], 300, np.uint16)), "unsupported",
-        "the value 300, but classes go from 0 to 255"),
-}  # fmt: skip
+REJECTED = read_named(__file__, "rejected", globals())
 
 
 def test_masks_that_cannot_be_used_reject_their_image(tmp_path):
