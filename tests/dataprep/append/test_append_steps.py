@@ -29,11 +29,10 @@ def sources(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("sources")
     first = write_images(folder / "first", range(20), ("cat", "dog"))
     second = write_images(folder / "second", range(20, 41), ("ant", "dog"))
-    shutil.copy(first / "dog" / "0001.jpg", second / "dog")
-    shutil.copy(first / "dog" / "0003.jpg", second / "dog")
-    (second / "zoo").mkdir()
-    for number in range(9):
-        (second / "zoo" / f"{number}.jpg").write_bytes(b"broken")
+    for name in ("dog/0001.jpg", "dog/0003.jpg"):
+        shutil.copy(first / name, second / name)
+    for path in write_images(second / "zoo", range(9), ("",)).glob("*"):
+        path.write_bytes(b"broken")
     return first, second
 
 
@@ -128,9 +127,8 @@ def test_revert(copy, append, old, invoke, snapshot, monkeypatch):
     folder = out / ".dataprep" / "plan"
     plans = snapshot(folder)
     problems = {problem.file: problem for problem in verify_dataset(str(out), workers=1).problems}
-    assert problems[".dataprep/journal.json"].hint.startswith(
-        f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert"
-    )
+    hint = f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert"
+    assert problems[".dataprep/journal.json"].hint.startswith(hint)
     assert "what an interrupted append or join wrote was removed" in invoke("revert", out).output
     assert without_plan(snapshot(out)) == old
     assert not folder.exists()

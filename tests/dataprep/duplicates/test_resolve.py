@@ -63,10 +63,9 @@ def test_copies_never_tear_clips(convert, pictures, tmp_path):
     }  # fmt: skip
     source = tmp_path / "clips"
     for clip, names in frames.items():
+        (source / clip).parent.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(names.split()):
-            path = source / f"{clip}_{number}.jpg"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(encode(pictures[name], quality=90))
+            (source / f"{clip}_{number}.jpg").write_bytes(encode(pictures[name], quality=90))
     options = ("--pattern", "{name}_{frame}", "--label-type", "none")
     _, result = convert(source, *options, "--duplicates", "drop", status=2)
     assert "--duplicates drop would leave gaps in clips" in result.output
@@ -86,25 +85,24 @@ def test_drop(convert, invoke, source):
     """Copies are dropped from train, so that results on val stay comparable."""
     out, result = convert(source, "--duplicates", "drop")
     found = values_of(out)
-    val = ("a/astronaut.jpg", "b/half.jpg", "a/mirrored.jpg", "a/rotated.png", "b/grass.jpg")
+    val = ["a/astronaut.jpg", "b/half.jpg", "a/mirrored.jpg", "a/rotated.png", "b/grass.jpg"]
     assert found["val"] == {f"val/{name}" for name in val}
-    names = ("a/astronaut.jpg", "b/coffee.jpg", "b/coins.jpg", "a/moon.jpg")
-    dropped = {f"train/{name}" for name in names}
+    dropped = {f"train/{name}.jpg" for name in ("a/astronaut", "b/coffee", "b/coins", "a/moon")}
     assert len(found["train"]) == 6
     assert not found["train"] & dropped
-    rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
-    assert {row["source"] for row in rows} == dropped
-    assert {row["reason"] for row in rows} == {"duplicate"}
-    details = {row["source"]: row["detail"] for row in rows}
-    assert details["train/a/astronaut.jpg"] == "the same bytes as val/a/astronaut.jpg"
-    assert details["train/b/coins.jpg"].endswith("mirrored")
+    lines = (out / "rejected.jsonl").read_text().splitlines()
+    rows = {row["source"]: row for row in map(json.loads, lines)}
+    assert {*rows} == dropped
+    assert {row["reason"] for row in rows.values()} == {"duplicate"}
+    same = "the same bytes as val/a/astronaut.jpg"
+    assert rows["train/a/astronaut.jpg"]["detail"] == same
+    assert rows["train/b/coins.jpg"]["detail"].endswith("mirrored")
     assert "1 of them has another label" in result.stderr
     assert "copies left out: 4 of 15 images" in result.stdout
     invoke("duplicates", out)
     invoke("verify", out)
-    assert "is complete" in convert(source, "--duplicates", "drop")[1].stdout, (
-        "the same command again"
-    )
+    # The same command again.
+    assert "is complete" in convert(source, "--duplicates", "drop")[1].stdout
 
 
 def test_drop_and_split_by_duplicates(convert, invoke, monkeypatch, pictures, copies):

@@ -36,12 +36,11 @@ def flip_bits(rng, hashes, most):
     return hashes
 
 
-def near_hashes(seed, count, copies, most):
-    """Random hashes, and copies of some in which up to `most` bits differ."""
-    rng = np.random.default_rng(seed)
-    hashes = random_hashes(rng, count)
-    copied = hashes[rng.integers(0, count, copies)].copy()
-    return np.concatenate([hashes, flip_bits(rng, copied, most)])
+def near_hashes():
+    """60 random hashes, and 60 copies in which up to 45 bits differ."""
+    rng = np.random.default_rng(1)
+    hashes = random_hashes(rng, 60)
+    return np.concatenate([hashes, flip_bits(rng, hashes[rng.integers(0, 60, 60)], 45)])
 
 
 def pairs_of(pairs):
@@ -61,31 +60,27 @@ def search_all(a, b, distance, **options):
     return places.tolist()
 
 
-def places(every):
-    """The pairs that are true in a matrix, each as one number: the place in the matrix."""
-    return np.flatnonzero(every).tolist()
-
-
 @pytest.mark.parametrize("bits", [0, 3, 16])
 def test_any_number_of_buckets_and_size_of_blocks(monkeypatch, bits):
     monkeypatch.setattr(search, "_prefix_bits", lambda *_: bits)
     monkeypatch.setattr(search, "_MAX_BLOCK", 50)
-    hashes = near_hashes(1, 60, 60, 45)
+    hashes = near_hashes()
     for distance in (0, 16, 40):
         every = distances(hashes[:, None], hashes[None]) <= distance
-        assert search_all(hashes, hashes, distance, is_same=True) == places(np.triu(every, 1))
+        expected = np.flatnonzero(np.triu(every, 1)).tolist()
+        assert search_all(hashes, hashes, distance, is_same=True) == expected
 
 
 def test_no_hashes():
     assert search_all(NONE, NONE, 31, is_same=True) == []
-    assert search_all(NONE, near_hashes(0, 5, 5, 3), 31) == []
+    assert search_all(NONE, near_hashes(), 31) == []
     assert not len(search_hashes(NONE, 31).first)
     pairs = search_nearest(NONE, 11, None, keep=3, workers=1, progress=None)
     assert len(pairs.first) == len(pairs.symmetry) == 0
 
 
 def test_popcount_of_numpy_1():
-    values = near_hashes(0, 9, 9, 9)
+    values = near_hashes()
     for kind in (np.uint64, np.uint16):
         assert (search._popcount_of_numpy_1(values.view(kind)) == popcount(values.view(kind))).all()
     assert popcount(np.array([0, 1, 2**64 - 1], np.uint64)).tolist() == [0, 1, 64]
@@ -207,8 +202,7 @@ def test_pruning_early_and_late_is_the_same(monkeypatch, most, part):
     score, symmetry = rng.integers(0, 223, 3000), rng.integers(0, 8, 3000).astype(np.uint8)
     some = Nearest(30, 7)
     some._most = most
-    for start in range(0, 3000, 100):
-        at = slice(start, start + 100)
+    for at in np.split(np.arange(3000), 30):
         some.add(make_pairs(row[at], partner[at], score[at], symmetry[at]))
     best = {}
     for key in zip(row.tolist(), partner.tolist(), score.tolist(), symmetry.tolist(), strict=True):

@@ -31,8 +31,6 @@ from manifests.remote.store import Store, open_store
 from manifests.store import MANIFEST_NAME, read_manifest, read_revision
 
 OPTIONS = Options(shard_samples=5)
-#: Stands for the place of a dataset in arguments.
-PLACE = object()
 
 
 @pytest.fixture(scope="module")
@@ -60,35 +58,33 @@ def check_whole(place: object, revision: int) -> None:
 
 
 def test_append_and_revert(each_store, sources, tmp_path):
-    places = (str(each_store), str(tmp_path / "out"))
-
-    def in_both(function, *args, **kwargs):
-        results = [
-            function(*(place if each is PLACE else each for each in args), **kwargs)
-            for place in places
-        ]
+    def in_both(act):
+        """Do the same in the store and in a folder, which have the same files then."""
+        results = [act(place) for place in (str(each_store), str(tmp_path / "out"))]
         assert files_of(each_store) == files_of(tmp_path / "out")
         return results[0]
 
-    in_both(convert_dataset, read_source(sources[0]), PLACE, OPTIONS, workers=1)
+    in_both(lambda out: convert_dataset(read_source(sources[0]), out, OPTIONS, workers=1))
     before = files_of(each_store)
-    assert in_both(append, sources[1], PLACE).manifest.revision == 1
+    assert in_both(partial(append, sources[1])).manifest.revision == 1
     assert append(sources[1], each_store).revision == 1
     table = write_csv(tmp_path / "a.csv", "key,a", [(f"{n:08d}", n) for n in range(12)])
     options = JoinOptions(on="key", missing="null")
-    assert in_both(join_dataset, PLACE, str(table), options).manifest.revision == 2
+    joined = in_both(lambda out: join_dataset(out, str(table), options))
+    assert joined.manifest.revision == 2
     keys = tmp_path / "keys"
     keys.write_text("00000003\n00000005\n1-00000002\n")
-    removed = in_both(remove_samples, PLACE, RemoveOptions(keys=str(keys))).removed
-    assert removed == {"train": 3}
+    result = in_both(lambda out: remove_samples(out, RemoveOptions(keys=str(keys))))
+    assert result.removed == {"train": 3}
     check_whole(each_store, 3)
     assert read_revision(str(each_store), 0).splits[0].samples == 12
-    assert in_both(revert_dataset, PLACE).restored == 3
-    assert in_both(revert_dataset, PLACE).joined == ("a",)
-    assert in_both(revert_dataset, PLACE).removed == 9
+    assert in_both(revert_dataset).restored == 3
+    assert in_both(revert_dataset).joined == ("a",)
+    assert in_both(revert_dataset).removed == 9
     assert files_of(each_store) == before
     keys.write_text("00000003\n00000005\n")
-    result = in_both(remove_samples, PLACE, RemoveOptions(keys=str(keys), scrub=True))
+    scrub = RemoveOptions(keys=str(keys), scrub=True)
+    result = in_both(lambda out: remove_samples(out, scrub))
     assert "copies of the dataset" in result.notices[-1]
     check_whole(each_store, 1)
 
