@@ -25,7 +25,7 @@ import simplejpeg
 from harness import Report, Row, Side, at_least, option, usual
 from helpers.servers import BUCKET
 from helpers.tcp_proxy import TcpProxy
-from inputs import convert, convert_here, photographs
+from inputs import convert, convert_here, copy_photographs, fill_folder, upload
 from stores import port_of, served, use_endpoint
 
 from manifests.remote.store import open_store
@@ -82,10 +82,9 @@ def clear(url: str) -> None:
 
 def compare(report: Report, args: Namespace) -> None:
     src, out = f"s3://{BUCKET}/images", f"s3://{BUCKET}/out"
-    store, contents = open_store(src), [file.read_bytes() for file in photographs(args.images)]
-    names = [f"class{number % 100:04d}/{number:08d}.jpg" for number in range(args.count)]
-    with ThreadPoolExecutor(16) as threads:
-        list(threads.map(store.put, names, contents * (args.count // len(contents) + 1)))
+    folder = args.work / "src"
+    fill_folder(copy_photographs(args.images, args.work), folder, args.count)
+    upload(folder, src)
     pool = multiprocessing.get_context("spawn").Pool(args.workers)
     options = ("--shard-size", SHARD, "--workers", args.workers)
     given = {"fmt": "webdataset", "shard_size": SHARD, "workers": args.workers}
