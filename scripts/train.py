@@ -22,6 +22,9 @@ from torch import distributed, nn
 
 import loaders
 
+#: What a checkpoint contains beside the step and the states of the loaders.
+PARTS = ("model", "optimizer", "scheduler")
+
 
 @dataclass
 class Training:
@@ -36,15 +39,11 @@ class Training:
 
     def save(self, path: Path) -> None:
         """Write one file for all ranks; after a crash, the previous file is unchanged."""
+        # Each rank's loader has its own state.
         loader_states: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(
-            loader_states, self.batches.state_dict()
-        )  # Each rank's loader has its own state.
+        distributed.all_gather_object(loader_states, self.batches.state_dict())
         if distributed.get_rank() == 0:
-            parts = {
-                name: getattr(self, name).state_dict()
-                for name in ("model", "optimizer", "scheduler")
-            }
+            parts = {name: getattr(self, name).state_dict() for name in PARTS}
             temporary = path.with_name(path.name + ".new")
             torch.save({"step": self.step, "loaders": loader_states, **parts}, temporary)
             os.replace(temporary, path)
@@ -57,7 +56,7 @@ class Training:
                 f"--checkpoint {path} was saved with another --epochs, so its learning rate"
                 " schedule differs. Hint: pass the same --epochs."
             )
-        for name in ("model", "optimizer", "scheduler"):
+        for name in PARTS:
             getattr(self, name).load_state_dict(saved[name])
         # On more ranks than before, any rank's state will do.
         states = saved["loaders"]
@@ -110,9 +109,8 @@ def evaluate(
         if len(labels):  # The last batch may be empty on some ranks.
             with autocast(device):
                 correct = model(images.permute(0, 3, 1, 2)).argmax(1) == labels
-            counts += torch.stack(
-                [correct.sum(), correct.new_tensor(len(labels), dtype=torch.int64)]
-            )
+            counts[0] += correct.sum()
+            counts[1] += len(labels)
     model.train()
     distributed.all_reduce(counts)
     correct_count, total = counts.tolist()
@@ -125,12 +123,18 @@ def synchronize_buffers(model: nn.Module) -> None:
         distributed.broadcast(buffer, 0)
 
 
+#: Features of the backbone `tiny`.
+TINY_WIDTH = 8 * 4 * 4
+
+
+def tiny_backbone() -> list[nn.Module]:
+    stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
+    return [*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten()]
+
+
 def make_model(name: str, classes: int) -> nn.Module:
     if name == "tiny":
-        stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
-        return nn.Sequential(
-            *stem, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(8 * 4 * 4, classes)
-        )
+        return nn.Sequential(*tiny_backbone(), nn.Linear(TINY_WIDTH, classes))
     from torchvision.models import get_model
 
     net: nn.Module = get_model(name, num_classes=classes)

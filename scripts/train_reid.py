@@ -57,20 +57,15 @@ class Network(nn.Module):
 
 def make_network(name: str, classes: int) -> Network:
     if name == "tiny":
-        stem = (nn.Conv2d(3, 8, 8, stride=8), nn.BatchNorm2d(8), nn.ReLU())
-        return Network(
-            nn.Sequential(*stem, nn.AdaptiveAvgPool2d(4), nn.Flatten()), 8 * 4 * 4, classes
-        )
+        return Network(nn.Sequential(*train.tiny_backbone()), train.TINY_WIDTH, classes)
     from torchvision import models
 
     backbone = getattr(models, name)()
     width, backbone.fc = backbone.fc.in_features, nn.Identity()
     # Without a stride, the last stage has twice the resolution, as in the paper.
     block = backbone.layer4[0]
-    (block.conv2 if name == "resnet50" else block.conv1).stride = block.downsample[0].stride = (
-        1,
-        1,
-    )
+    strided = block.conv2 if name == "resnet50" else block.conv1
+    strided.stride = block.downsample[0].stride = (1, 1)
     return Network(backbone, width, classes)
 
 
@@ -90,12 +85,11 @@ def batch_hard(features: torch.Tensor, labels: torch.Tensor, margin: float | Non
     squared = squares[:, None] + squares - 2 * features @ features.T
     distance = squared.clamp(min=1e-12).sqrt()  # The square root has no gradient at 0.
     same = labels[:, None] == labels
-    excess = distance.masked_fill(~same, -math.inf).amax(1) - distance.masked_fill(
-        same, math.inf
-    ).amin(1)
-    return (
-        functional.softplus(excess) if margin is None else functional.relu(excess + margin)
-    ).mean()
+    farthest = distance.masked_fill(~same, -math.inf).amax(1)
+    excess = farthest - distance.masked_fill(same, math.inf).amin(1)
+    if margin is None:
+        return functional.softplus(excess).mean()
+    return functional.relu(excess + margin).mean()
 
 
 class Embeddings(NamedTuple):
@@ -129,12 +123,10 @@ def score(
         order = similarity.argsort(dim=1, descending=True, stable=True)
         correct = (same & ~excluded).gather(1, order)
         correct = correct[correct.any(1)]
-        precision = (correct.cumsum(1) / ranks * correct).sum(1, dtype=torch.float64) / correct.sum(
-            1
-        )
-        totals += torch.stack(
-            [correct[:, 0].sum(), precision.sum(), totals.new_tensor(len(correct))]
-        )
+        precisions = (correct.cumsum(1) / ranks * correct).sum(1, dtype=torch.float64)
+        mean_precision = (precisions / correct.sum(1)).sum()
+        queries = totals.new_tensor(len(correct))
+        totals += torch.stack([correct[:, 0].sum(), mean_precision, queries])
     return totals
 
 
@@ -160,9 +152,7 @@ def embed(
             cameras += camera_values.tolist() if torch.is_tensor(camera_values) else camera_values
     parts: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(parts, (features, labels, cameras))
-    features, labels, cameras = (
-        [each for part in parts for each in part[kind]] for kind in range(3)
-    )
+    features, labels, cameras = ([each for part in parts for each in part[n]] for n in range(3))
     codes = [camera_numbers.setdefault(camera, len(camera_numbers)) for camera in cameras]
     return Embeddings(
         torch.cat(features).to(device),
@@ -200,6 +190,10 @@ def evaluate(
     return correct_first / queries, precision_sum / queries, int(queries)
 
 
+#: What reading a file raises that is no checkpoint of this script.
+DAMAGED = (OSError, EOFError, LookupError, RuntimeError, TypeError, ValueError, UnpicklingError)
+
+
 @dataclass
 class Training(train.Training):
     """The training of train.py with another loss."""
@@ -212,15 +206,7 @@ class Training(train.Training):
             super().resume(path)
         except loaders.DatasetError:
             raise
-        except (
-            OSError,
-            EOFError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-            UnpicklingError,
-        ) as error:
+        except DAMAGED as error:
             raise SystemExit(
                 f"--checkpoint {path} is damaged, or belongs to another script, --model or number"
                 f" of processes ({str(error).partition(chr(10))[0]})"
