@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
+import tempfile
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,9 @@ from helpers.datasets import rows_of, write_csv, write_images
 from helpers.pictures import encode
 
 from dataprep.duplicates import collection, search
+from dataprep.engines import LocalEngine
 from dataprep.options import HASHES_NAME
-from manifests.errors import ExitStatus, StorageError
+from manifests.errors import StorageError
 
 #: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise
 #: from the copy.
@@ -233,40 +234,19 @@ def test_a_dataset_that_cannot_be_written_to(convert, invoke, monkeypatch, sourc
     assert not (out / HASHES_NAME).exists()
 
 
-#: The command line in a process that gets a signal when an engine starts while a certain temporary
-#: file exists.
-PROGRAM = """
-import glob, os, sys
-from dataprep import __main__ as program
-program.handle_interrupts("dataprep")
-from dataprep.engines import LocalEngine
-
-number, pattern = int(sys.argv.pop(1)), sys.argv.pop(1)
-run = LocalEngine.run
-
-def interrupted(*arguments):
-    if glob.glob(pattern):
-        print("the file exists", flush=True)
-        os.kill(os.getpid(), number)
-    return run(*arguments)
-
-LocalEngine.run = interrupted
-program.run()
-"""
-
 #: A file of the search for near hashes, and one of the check of pixels.
 SEARCH, CHECK = "*/*.npy", "*/pixels"
 
 
-CASES = [
-    ("duplicates", SEARCH, signal.SIGINT), ("duplicates", CHECK, signal.SIGTERM),
-    ("convert", CHECK, signal.SIGINT), ("report", SEARCH, signal.SIGINT),
-    ("report", CHECK, signal.SIGINT),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("command", "file", "number"), CASES)
-def test_no_temporary_file_remains(command, file, number, convert, warm, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("duplicates", SEARCH), ("duplicates", CHECK), ("convert", CHECK), ("report", SEARCH),
+        ("report", CHECK),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("quick_programs")
+def test_no_temporary_file_remains(command, file, convert, invoke, monkeypatch, tmp_path):
     """Small images, each twice in different quality: their pixels are compared."""
     out, temporary, source = tmp_path / "out", tmp_path / "temporary", tmp_path / "photos"
     for name, quality in (("low", 80), ("high", 95)):
@@ -274,17 +254,22 @@ def test_no_temporary_file_remains(command, file, number, convert, warm, monkeyp
     temporary.mkdir()
     if command == "report":
         convert(source, out, "--hash")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    run, seen = LocalEngine.run, []
+
+    def interrupted(*arguments):
+        seen.extend(temporary.glob(file))
+        if seen:
+            raise KeyboardInterrupt
+        return run(*arguments)
+
+    monkeypatch.setattr(LocalEngine, "run", interrupted)
     arguments = {
         "duplicates": (source,),
         "convert": ("--src", source, "--out", out, "--duplicates", "drop"),
         "report": (out, "--out", tmp_path / "report.html"),
     }[command]
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    call = ("-c", PROGRAM, int(number), temporary / file, command, *arguments, "--workers=2")
-    done = warm.run(*call)
-    is_interrupt = number == signal.SIGINT
-    assert done.returncode == (130 if is_interrupt else ExitStatus.STOPPED), done.stderr
-    assert done.stdout.count("the file exists") == 1
-    reason = "interrupted" if is_interrupt else "stopped by SIGTERM"
-    assert f"dataprep: {reason}. Run the same command again" in done.stderr.splitlines()[-1]
+    output = invoke(command, *arguments, "--workers", 2, status=130).output
+    assert "dataprep: interrupted. Run the same command again" in output
+    assert seen
     assert list(temporary.iterdir()) == []
