@@ -75,11 +75,8 @@ _USUAL = {
 
 
 def _usual_path(rng: Random, name: str) -> str:
-    return (
-        rng.choice(_USUAL.get(name, ("tfrecord", "webdataset")))
-        if rng.random() < 0.6
-        else _path(rng)
-    )
+    usual = _USUAL.get(name, ("tfrecord", "webdataset"))
+    return rng.choice(usual) if rng.random() < 0.6 else _path(rng)
 
 
 def _value(rng: Random, option: click.Option) -> str:
@@ -96,53 +93,39 @@ def _value(rng: Random, option: click.Option) -> str:
 
 
 def _make_files(folder: Path) -> None:
-    write_case(
-        {**images(), "list.csv": table().encode(), "classes.txt": b"cat\ndog\nowl\n"},
-        folder / "source",
-    )
-    write_case({f"cat/{name}": data for name, data in images().items()}, folder / "source/folders")
-    (folder / "source/list.txt").write_text("".join(f"{name} 0\n" for name in images()))
+    lists = {"list.csv": table(), "classes.txt": "cat\ndog\nowl\n"}
+    lists["list.txt"] = "".join(f"{name} 0\n" for name in images())
+    source = write_case(images(), folder / "source")
+    for name, text in lists.items():
+        (source / name).write_text(text)
+    write_case(images(), source / "folders" / "cat")
     for kind, files in _DATASETS.items():
         write_case(files, folder / kind)
-    write_case(
-        {name: data for name, data in _DATASETS["webdataset"].items() if name.endswith(".tar")},
-        folder / "shards",
-    )
-    (folder / "empty").mkdir()
-    for name in ("fifo", "fifo.csv", "fifo.tar"):
-        os.mkfifo(folder / name)
-    for name, target in {
-        "zero": "/dev/zero",
-        "zero.tar": "/dev/zero",
-        "zero.parquet": "/dev/zero",
-    }.items():
-        (folder / name).symlink_to(target)
-    (folder / "loop").symlink_to("loop")
-    (folder / "broken").symlink_to("nowhere")
-    (folder / "to-source").symlink_to("source")
+    shards = {name: data for name, data in _DATASETS["webdataset"].items() if name.endswith(".tar")}
+    write_case(shards, folder / "shards")
     # Files of odd kinds where images and files of a dataset should be.
     odd = write_case({"class/a.jpg": next(iter(images().values()))}, folder / "odd")
-    os.mkfifo(odd / "class/b.jpg")
-    os.mkfifo(odd / "manifest.json")
-    (odd / "class/c.jpg").symlink_to("/dev/zero")
-    (odd / "class/d.jpg").symlink_to("d.jpg")
+    for name in ("fifo", "fifo.csv", "fifo.tar", "odd/class/b.jpg", "odd/manifest.json"):
+        os.mkfifo(folder / name)
+    links = dict.fromkeys(("zero", "zero.tar", "zero.parquet", "odd/class/c.jpg"), "/dev/zero")
+    links |= {"loop": "loop", "broken": "nowhere", "to-source": "source"}
+    links |= {"odd/class/d.jpg": "d.jpg", "odd/class/up": ".."}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
     (odd / "class/e.jpg").mkdir()
-    (odd / "class/up").symlink_to("..")
+    (folder / "empty").mkdir()
     (folder / "deep" / "/".join(["d"] * 100)).mkdir(parents=True)
 
 
 def _snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
     """Return mode, size and time of everything below a folder, without following links."""
     found = {}
-    for path, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            status = os.lstat(os.path.join(path, name))
-            is_folder = os.path.isdir(os.path.join(path, name))
-            found[os.path.join(path, name)] = (
-                status.st_mode,
-                status.st_size,
-                0 if is_folder else status.st_mtime_ns,
-            )
+            path = os.path.join(parent, name)
+            status, is_folder = os.lstat(path), os.path.isdir(path)
+            time = 0 if is_folder else status.st_mtime_ns
+            found[path] = (status.st_mode, status.st_size, time)
     return found
 
 
@@ -156,14 +139,9 @@ def check(case: Case, folder: Path) -> None:
     outcome = command(*words, writable=[folder])  # OUT may be ".."
     after = _snapshot(work)
     if outcome.status == 2 or words[0] in ("verify", "info"):
-        changed = {
-            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
-        }
-        require(
-            not changed, f"exit status {outcome.status}, but files are changed: {sorted(changed)}"
-        )
-    gone = {
-        name for name in before if name.endswith((".jpg", ".png", ".webp")) and name not in after
-    }
-    require(not gone, f"images are gone: {gone}")
+        changed = sorted(name for name, _ in before.items() ^ after.items())
+        require(not changed, f"exit status {outcome.status}, but files are changed: {changed}")
+    gone = before.keys() - after.keys()
+    images_gone = [name for name in gone if name.endswith((".jpg", ".png", ".webp"))]
+    require(not images_gone, f"images are gone: {images_gone}")
     require(outcome.status == 0 or outcome.stdout + outcome.stderr, "a status without a message")

@@ -36,23 +36,18 @@ def make(rng: Random) -> Case:
     return {_SHARD: shard, "options": json.dumps(options).encode()}
 
 
+_TYPES = (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"7", b"S")
+
+
 def _archive(rng: Random) -> bytes:
-    members = _members(rng)
-    out = io.BytesIO()
-    with tarfile.open(
-        fileobj=out, mode="w", format=rng.choice(_FORMATS), errors="surrogateescape"
-    ) as archive:
-        for name, data in members:
+    out, kind = io.BytesIO(), rng.choice(_FORMATS)
+    with tarfile.open(fileobj=out, mode="w", format=kind, errors="surrogateescape") as archive:
+        for name, data in _members(rng):
             info = tarfile.TarInfo(name)
             if rng.random() < 0.03:
-                info.type = rng.choice(
-                    (
-                        tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"7",
-                        b"S",
-                    )
-                )  # fmt: skip
+                info.type = rng.choice(_TYPES)
                 info.linkname = "x"  # GNU tar refuses a link to nothing
-            if rng.random() < 0.05 and archive.format == tarfile.PAX_FORMAT:
+            if rng.random() < 0.05 and kind == tarfile.PAX_FORMAT:
                 info.pax_headers = {rng.choice(("comment", "path", "size")): mutate.odd_text(rng)}
             content = data if info.type in (tarfile.REGTYPE, b"7", b"S") else b""
             info.size = len(content)
@@ -88,28 +83,17 @@ def _change_members(rng: Random, members: list[tuple[str, bytes]]) -> None:
     elif kind == 4:
         rng.shuffle(members)
     else:
-        members.insert(
-            at, (rng.choice(("README", "a.b.c.d", "x/y/z.txt", ".hidden", "no extension")), b"text")
-        )
+        names = ("README", "a.b.c.d", "x/y/z.txt", ".hidden", "no extension")
+        members.insert(at, (rng.choice(names), b"text"))
 
 
 def _odd_name(rng: Random, name: str) -> str:
     stem, _, extension = name.partition(".")
-    return rng.choice(
-        (
-            f"{'d/' * rng.choice((1, 60, 200))}{name}",
-            f"{'x' * rng.choice((90, 150, 300, 5000))}.{extension}",
-            f"./{name}",
-            f"../{name}",
-            f"/{name}",
-            f"{stem}.{extension.upper()}",
-            f"{stem}.a.{extension}",
-            f"{stem} {mutate.odd_text(rng)[:50]}.{extension}".replace("\udc80", ""),
-            f"{stem}.",
-            f".{extension}",
-            extension,
-        )
-    )
+    names = [f"{folder}{name}" for folder in ("d/", "d/" * 60, "d/" * 200, "./", "../", "/")]
+    names += [f"{'x' * length}.{extension}" for length in (90, 150, 300, 5000)]
+    names += [f"{stem}.{extension.upper()}", f"{stem}.a.{extension}", f"{stem}.", f".{extension}"]
+    text = mutate.odd_text(rng)[:50].replace("\udc80", "")
+    return rng.choice((*names, f"{stem} {text}.{extension}", extension))
 
 
 def _odd_content(rng: Random, name: str, data: bytes) -> bytes:
@@ -150,9 +134,8 @@ def _odd_header(rng: Random, shard: bytes) -> bytes:
     )
     value = rng.choice(values)
     result[at + start : at + start + len(value)] = value
-    if (
-        start == 345
-    ):  # a prefix of the name, but only in a header of this kind; Python's tarfile reads it in others too
+    # A prefix of the name, but only in a header of this kind; Python's tarfile reads it in others too.
+    if start == 345:
         result[at + 257 : at + 265] = b"ustar\x0000"
     if rng.random() < 0.8:
         result[at + 148 : at + 156] = b" " * 8
@@ -196,15 +179,12 @@ def _samples(shard: bytes, image: tuple[str, ...]) -> list[tuple[bytes, bytes | 
             if member.isreg():
                 folder, _, name = member.name.rpartition("/")
                 stem, _, extension = name.partition(".")
-                key = f"{folder}/{stem}"
-                found.setdefault(key, {}).setdefault(
-                    extension.lower(), shard[member.offset_data :][: member.size]
-                )
+                parts = found.setdefault(f"{folder}/{stem}", {})
+                parts.setdefault(extension.lower(), shard[member.offset_data :][: member.size])
     samples = []
     for parts in found.values():
-        image_part = next((parts[extension] for extension in parts if extension in image), None)
-        if image_part is not None:
-            samples.append((image_part, parts.get("cls")))
+        pictures = [parts[extension] for extension in parts if extension in image]
+        samples += [(picture, parts.get("cls")) for picture in pictures[:1]]
     return samples
 
 
@@ -217,8 +197,7 @@ def check(case: Case, folder: Path) -> None:
         samples = _samples(case[_SHARD], tuple(components["image"]))
         if components["label"] != "cls":
             return [(image, None) for image, _ in samples]
-        return [
-            (image, int(label or b"-1") + components["label_offset"]) for image, label in samples
-        ]
+        offset = components["label_offset"]
+        return [(image, int(label or b"-1") + offset) for image, label in samples]
 
     check_index(_SHARD, case, folder, stored)

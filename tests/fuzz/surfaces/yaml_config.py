@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import yaml
+from helpers.parsing import INFO, named_parameters, valid_arguments
 
 import loaders
 from fuzz import mutate
 from fuzz.checks import Case, guarded, require, write_case
 from fuzz.seeds import dataset
-from loaders.transforms.parse import Meaning, transform_table
 from manifests.errors import DatasetError
 
 _CONFIG = """
@@ -81,73 +81,44 @@ _VALUES = (
     *("hwc", "chw", "HWC"),
 )  # fmt: skip
 
-#: Usual values of parameters without a default, and of some others.
-_USUAL = {
-    "size": (16, [16, 16], [8, 24]),
-    "kernel_size": (3, [3, 5]),
-    "degrees": (10, [-20, 30]),
-    "scale": ("1.0/255.0", [0.08, 1.0], 1),
-    "mean": ([0.5, 0.5, 0.5], 0.5),
-    "std": ([0.2, 0.2, 0.2], 0.2),
-    "padding": (2, [1, 2], [1, 2, 3, 4]),
-    "fill": (0, 128, [1, 2, 3]),
-    "pad": (2,),
-    "prob": (0.5, 1, 0),
-    "p": (0.5, 1, 0),
-    "config_str": ("rand-m9-mstd0.5-inc1", "original", "v0", "augmix-m3-w3"),
-    "interpolation": ("bilinear", "bicubic", "nearest"),
-    "alpha": (0.2, 1.0),
-    "num_layers": (1, 3),
-    "magnitude": (1, 9, 30),
-}
-
 _DATASET = dataset("tfrecord")
 
 
 def make(rng: Random) -> Case:
-    kind = rng.random()
+    kind, config = rng.random(), yaml.safe_load(_CONFIG)
     if kind < 0.08:
         text = rng.choice(_BOMBS)
     elif kind < 0.35:
         text = mutate.mutate_text(rng, _CONFIG)
     elif kind < 0.5:
-        text = yaml.safe_dump(
-            mutate.mutate_json(rng, yaml.safe_load(_CONFIG)), allow_unicode=rng.random() < 0.5
-        )
+        text = yaml.safe_dump(mutate.mutate_json(rng, config), allow_unicode=rng.random() < 0.5)
     else:
-        text = yaml.safe_dump(
-            [_transform(rng) for _ in range(rng.choice((1, 1, 2, 3)))]
-            + [{"ResizeImage": {"size": 16}}]
-        )
+        items = [_transform(rng) for _ in range(rng.choice((1, 1, 2, 3)))]
+        text = yaml.safe_dump([*items, {"ResizeImage": {"size": 16}}])
     data = text.encode("utf-8", "surrogatepass")
     data = mutate.mutate_bytes(rng, data) if rng.random() < 0.1 else data
     return {"config.yaml": data}
 
 
-@cache
-def _transforms() -> tuple[Meaning, ...]:
-    return transform_table()
-
-
 def _transform(rng: Random) -> Any:
-    info = rng.choice(_transforms())
-    arguments = {}
-    odd = rng.choice([*info.arguments]) if info.arguments and rng.random() < 0.6 else ""
-    for name, argument in info.arguments.items():
-        if name == odd:
-            arguments[name.lstrip("*")] = _value(rng)
-        elif argument.is_required and rng.random() < 0.97:
-            arguments[name.lstrip("*")] = rng.choice(_USUAL.get(name, (1,)))
-        elif not argument.is_required and rng.random() < 0.3:
-            default = argument.default
-            arguments[name] = (
-                list(default)
-                if isinstance(default, tuple)
-                else rng.choice(_USUAL.get(name, (default,)))
-            )
+    name = rng.choice([name for name in INFO if name != "Lambda"])  # YAML has no functions
+    names, arguments = named_parameters(name), {}
+    odd = rng.choice(names) if names and rng.random() < 0.6 else ""
+    valid = {}
+    with suppress(KeyError):  # a parameter that YAML has no value for
+        valid = valid_arguments(name)
+    for parameter in names:
+        if parameter == odd:
+            arguments[parameter] = _value(rng)
+        elif parameter in valid and rng.random() < 0.97:
+            arguments[parameter] = valid[parameter]
+        elif parameter not in valid and rng.random() < 0.3:
+            default = INFO[name].arguments[parameter].default
+            usual = list(default) if isinstance(default, tuple) else default
+            arguments[parameter] = usual
     if rng.random() < 0.02:
         arguments[mutate.odd_text(rng)] = 1
-    return {info.name: arguments} if arguments or rng.random() < 0.8 else info.name
+    return {name: arguments} if arguments or rng.random() < 0.8 else name
 
 
 def _value(rng: Random) -> Any:
