@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from helpers import gate
@@ -57,3 +58,10 @@ def start(start: Start, warm: WarmPython) -> Start:
 
 def _text(value: object) -> str:
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else str(value)
+
+
+@pytest.fixture
+def staging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test have its own folder for temporary files, and so its own lock of a URL."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 from helpers import HELPERS
 from helpers.datasets import without_plan
+from helpers.eventually import eventually
 from helpers.gate import Gate
 from helpers.pictures import encode, photo
 from helpers.processes import pause, signal_group, wait_until_gone, workers_of
@@ -97,8 +98,7 @@ def tables_of(out):
 
 
 def wait_for_tables(out, count, process):
-    while process.poll() is None and tables_of(out) < count:
-        time.sleep(0.004)
+    eventually(lambda: process.poll() is not None or tables_of(out) >= count)
 
 
 class Fault(NamedTuple):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers import HELPERS
 from helpers.gate import Gate
+from helpers.runs import files_of
 from helpers.tcp_proxy import TcpProxy
 
 from manifests.errors import ExitStatus
@@ -30,21 +31,10 @@ def source(make_photos, tmp_path_factory) -> Path:
 def expected(source, dataprep, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("expected") / "out"
     assert dataprep("convert", "--src", source, "--out", out, *SHARD).returncode == 0
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    return files_of(str(out))
 
 
-@pytest.fixture(autouse=True)
-def staging(tmp_path, monkeypatch) -> Path:
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
-
-
-def download(store: Store) -> dict[str, bytes]:
-    names = {info.name for info in store.list_objects()}
-    names -= {".dataprep/stamps.json", ".dataprep/owner"}
-    return {name: bytes(store.get(name)) for name in names}
+pytestmark = pytest.mark.usefixtures("staging")
 
 
 @pytest.fixture
@@ -111,7 +101,7 @@ def test_a_server_that_stops_is_status_3_and_the_same_command_resumes(
     stderr = run.communicate(timeout=300)[1]
     assert run.returncode == ExitStatus.STOPPED, stderr
     assert "the server cannot be reached" in stderr
-    assert "manifest.json" not in download(bucket)
+    assert "manifest.json" not in files_of(str(bucket))
     done = dataprep(*convert(source, bucket))
     assert (done.returncode, "by an earlier run" in done.stdout) == (0, True), done.stderr
-    assert download(bucket) == expected
+    assert files_of(str(bucket)) == expected

@@ -208,13 +208,6 @@ def test_two_plans_in_one_folder(out, source, dataprep, snapshot):
     assert not (out / PLAN.parent).exists(), "the plan is not that of the dataset any more"
 
 
-def test_no_plan(dataprep, tmp_path):
-    for command in ("work", "finish"):
-        assert "does not exist" in refusal(dataprep, 2, command, tmp_path / "nowhere")
-        line = refusal(dataprep, 2, command, tmp_path)
-        assert "contains no plan. Hint: run `dataprep plan" in line
-
-
 @pytest.mark.parametrize("command", ["work", "finish", "convert", "plan"])
 def test_a_plan_of_another_release_or_library(command, out, source, dataprep, snapshot):
     versions = {**canary().versions, "dataprep": "9.9.9", "Pillow": "1.2.3"}

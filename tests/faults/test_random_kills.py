@@ -1,8 +1,7 @@
 """Runs that are killed at random moments and resumed make the same files as runs that are not.
 
 Each kind of run is killed before a random change of a file or object, or at a random time, as often
-as ``RANDOM_KILLS`` says for all kinds together. ``RANDOM_KILLS_LIST`` names a file to which each
-test appends what it killed: ``kind``, ``phase`` and how often. `scripts/test --long` kills 100.
+as ``RANDOM_KILLS`` says for all kinds together. `scripts/test --long` kills 100.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import os
 import random
 import signal
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,13 +70,6 @@ KINDS = {
 KILLS = max(1, int(os.environ.get("RANDOM_KILLS", "8")) // len(KINDS))
 
 
-@pytest.fixture(autouse=True)
-def staging(tmp_path, monkeypatch) -> None:
-    """Let each test have its own folder for temporary files, and so its own lock of a URL."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-
-
 @pytest.fixture(scope="module")
 def sources(make_photos, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("sources")
@@ -130,19 +121,13 @@ def _is_reverted(out: str, expected: dict[str, bytes]) -> bool:
     return files_of(out) == expected and not Path(out, JOURNAL_NAME).exists()
 
 
-def _phase(out: str) -> str:
-    """Return how far a run came that was killed."""
-    names = files_of(out)
-    tables = sum(name.endswith(".parquet") for name in names)
-    manifest = "a manifest" if MANIFEST_NAME in names else "no manifest"
-    return f"{manifest}, {tables} tables"
-
-
+@pytest.mark.usefixtures("staging")
 @pytest.mark.parametrize("name", KINDS)
 def test_killed_runs_make_the_same_files(name, request, tmp_path, sources, dataprep, start) -> None:
     kind, seed = KINDS[name], int(os.environ.get("RANDOM_KILLS_SEED", "0"))
-    rng = random.Random(f"{name} {seed}")
-    places = _places(name, request, tmp_path)
+    rng, killed = random.Random(f"{name} {seed}"), 0
+    root = request.getfixturevalue("bucket") if "bucket" in name else tmp_path
+    places = (f"{root}/out {number}" for number in itertools.count())
     runs = Runs(tmp_path, sources, dataprep, start)
     undisturbed = next(places)
     runs.must(kind.before, undisturbed)
@@ -151,28 +136,17 @@ def test_killed_runs_make_the_same_files(name, request, tmp_path, sources, datap
         counts.append(max(len(runs.changes(command, undisturbed)) for command in step))
     expected = files_of(undisturbed)
     assert MANIFEST_NAME in expected
-    killed: Counter[str] = Counter()
-    while killed.total() < KILLS:
+    while killed < KILLS:
         out = next(places)
         runs.must(kind.before, out)
         for step, changes in zip(kind.steps, counts, strict=True):
             for _ in range(rng.randint(1, 3)):
-                number = _kill(runs, step, out, changes, rng)
-                killed[f"{step[0][0]}: {_phase(out)}"] += number
+                killed += _kill(runs, step, out, changes, rng)
                 if step == [REVERT] and _is_reverted(out, expected):
                     break
             if step != [REVERT] or not _is_reverted(out, expected):
                 runs.must(step, out)
-        assert files_of(out) == expected, (name, seed, dict(killed))
+        assert files_of(out) == expected, (name, seed, killed)
         runs.must([("verify", OUT)], out)
         if is_url(out):
             assert not [path for path in (tmp_path / "tmp").rglob("*") if path.is_file()]
-    if path := os.environ.get("RANDOM_KILLS_LIST"):
-        with open(path, "a", encoding="utf-8") as file:
-            for phase, count in sorted((+killed).items()):
-                file.write(f"{name} | {phase} | {count}\n")
-
-
-def _places(name: str, request, tmp_path: Path) -> Iterator[str]:
-    root = str(request.getfixturevalue("bucket")) if "bucket" in name else str(tmp_path)
-    return (f"{root}/out {number}" for number in itertools.count())

@@ -155,15 +155,11 @@ class Machines(Runs):
 
     def undisturbed(self, case: Case, out: str) -> tuple[list[str], str, dict[str, bytes]]:
         """Run a case's run alone; return what it changes, the plan, and the files of the dataset."""
-        key = (is_url(out), *case.before, "then", case.stale)
-        if key not in self._made:
-            self.prepare(case.before, out)
-            changes = self.changes(case.stale, out)
-            plan = _plan_of_manifest(out)
-            if not is_url(out):
-                self.must(REST.get(case.stale[0], []), out)
-            self._made[key] = changes, plan, files_of(out)
-        return self._made[key]
+        self.prepare(case.before, out)
+        changes, plan = self.changes(case.stale, out), _plan_of_manifest(out)
+        if not is_url(out):
+            self.must(REST.get(case.stale[0], []), out)
+        return changes, plan, files_of(out)
 
     def suspend(self, command: Command, out: str, changes: int):
         """Start a run, and suspend it before a change."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from helpers.eventually import eventually
+
 
 def group_members(group: int) -> list[int]:
     """Return the running processes of a process group, as /proc lists them."""
@@ -74,9 +76,4 @@ def workers_of(process: subprocess.Popen) -> list[int]:
 
 
 def wait_until_gone(group: int, seconds: float = 120.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while group_members(group):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+    return eventually(lambda: not group_members(group), seconds)

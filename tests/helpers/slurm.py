@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from helpers.eventually import eventually
 from helpers.ports import free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -152,8 +153,8 @@ def cluster() -> Iterator[Slurm]:
         ):
             stack.callback(_stop, slurm.start(*command))
             if command[0] == "munged":
-                _wait_until((folder / "munge.socket").exists, slurm)
-        _wait_until(lambda: "idle" in _state(slurm), slurm)
+                assert eventually((folder / "munge.socket").exists, 300), slurm.logs()
+        assert eventually(lambda: "idle" in _state(slurm), 300), slurm.logs()
         yield slurm
 
 
@@ -162,13 +163,6 @@ def _state(slurm: Slurm) -> str:
     return subprocess.run(
         command, env=slurm.environment, capture_output=True, text=True, timeout=300, check=False
     ).stdout
-
-
-def _wait_until(condition, slurm: Slurm, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, slurm.logs()
-        time.sleep(0.05)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
