@@ -1,4 +1,4 @@
-"""Import timm's NaFlex transforms as the oracle of Patchify, or skip the tests of a module without them."""
+"""Import transforms of timm as oracles, or skip the tests of a module without them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from helpers.torchvision_oracle import import_torchvision
 
 
-def import_naflex() -> ModuleType:
-    """Return ``timm.data.naflex_transforms``.
+def import_timm(name: str) -> ModuleType:
+    """Return a module of ``timm.data``.
 
     The import leaves out the rest of timm, whose models need several seconds and other packages.
     """
@@ -23,14 +23,14 @@ def import_naflex() -> ModuleType:
     if not (folder / "timm").exists():
         pytest.skip("needs timm", allow_module_level=True)
     before = set(sys.modules)
-    for name in ("timm", "timm.data"):
-        module = ModuleType(name)
-        module.__path__ = [str(folder.joinpath(*name.split(".")))]
-        sys.modules[name] = module
+    for package in ("timm", "timm.data"):
+        module = ModuleType(package)
+        module.__path__ = [str(folder.joinpath(*package.split(".")))]
+        sys.modules[package] = module
     sys.path.append(str(folder))
     try:
-        return importlib.import_module("timm.data.naflex_transforms")
+        return importlib.import_module(f"timm.data.{name}")
     finally:
         sys.path.remove(str(folder))
-        for name in {each for each in sys.modules if each.split(".")[0] == "timm"} - before:
-            del sys.modules[name]
+        for each in {each for each in sys.modules if each.split(".")[0] == "timm"} - before:
+            del sys.modules[each]

@@ -8,7 +8,7 @@ import torch
 from helpers import handmade, loading
 from helpers.loading import equal, state_after, take
 from helpers.rows import evaluate, read_rows
-from helpers.timm_oracle import import_naflex
+from helpers.timm_oracle import import_timm
 from PIL import Image
 
 import loaders
@@ -68,7 +68,7 @@ def images_of(patches, grid, patch=8):
 
 @pytest.mark.parametrize("most_ratio", [100.0, 1.0])
 def test_sizes_are_those_of_timm(most_ratio):
-    naflex, rng = import_naflex(), np.random.default_rng(0)
+    naflex, rng = import_timm("naflex_transforms"), np.random.default_rng(0)
     random = np.exp(rng.uniform(0, 10, (600, 2))).astype(int)
     usual = rng.choice([224, 333, 375, 480, 500, 512, 640, 1024], (300, 2))
     sides = np.concatenate([random, usual, [(20_000, 50), (50, 20_000), (1, 1), (1, 9999)]])
@@ -81,7 +81,7 @@ def test_sizes_are_those_of_timm(most_ratio):
 
 @pytest.mark.parametrize("budget", [64, 150])
 def test_batches_are_those_of_timm_and_pillow(dataset, budget):
-    naflex = import_naflex()
+    naflex = import_timm("naflex_transforms")
     with build(dataset, max_tokens=budget, position="tokens") as loader:
         images, labels, positions, tokens, mask = take(loader, 1)[0]
     assert images.shape == (8, budget, 8 * 8 * 3)
