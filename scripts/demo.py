@@ -7,19 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 PHOTOS = (
-    "astronaut",
-    "camera",
-    "chelsea",
-    "coffee",
-    "hubble_deep_field",
-    "coins",
-    "retina",
-    "rocket",
+    *("astronaut", "camera", "chelsea", "coffee"),
+    *("hubble_deep_field", "coins", "retina", "rocket"),
 )
 DATAPREP = str(Path(sys.executable).with_name("dataprep"))
 
@@ -51,24 +46,20 @@ def save_preview(dataset: Path, picture: Path, device: str) -> None:
     """Load one epoch, and save a picture of stored images beside what the loader makes of them."""
     import loaders
 
-    with loaders.build(
-        dataset, split="train", batch_size=32, transforms="imagenet-train", device=device
-    ) as train:
+    options: Any = {"batch_size": 32, "transforms": "imagenet-train", "device": device}
+    with loaders.build(dataset, split="train", **options) as train:
         batches = sum(1 for _ in train)
         images, labels = next(iter(train))
         train.preview(samples=8, draws=5).save(picture)
-    print(
-        f"{dataset}: {batches} batches; {tuple(images.shape)} {images.dtype} on {images.device},"
-        f" labels {labels.dtype}"
-    )
+    made = f"{tuple(images.shape)} {images.dtype} on {images.device}, labels {labels.dtype}"
+    print(f"{dataset}: {batches} batches; {made}")
     print(f"stored images, and what the model gets: {picture}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Convert, verify and load a few photographs.")
-    parser.add_argument(
-        "--out", type=Path, default=Path("demo-out"), help="output folder; it is replaced"
-    )
+    out_help = "output folder; it is replaced"
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help=out_help)
     parser.add_argument("--images", type=int, default=40, help="training images per class")
     parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto")
     args = parser.parse_args()

@@ -15,15 +15,14 @@ import sys
 import tempfile
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from demo import dataprep, make_photos
 from PIL import Image, ImageOps
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [
-    str(ROOT),
-    str(ROOT / "tests"),
-]  # The packages come first: `tests` has folders of the same names.
+# The packages come first: `tests` has folders of the same names.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from helpers.chromium import Browser, chromium  # noqa: E402
 
@@ -32,10 +31,7 @@ SCREENSHOTS = {
     "report.jpg": (1180, "header", "#classes"),
     "report-leaks.jpg": (1180, "#rejected", "#copies"),
 }
-
-
-#: Maximum height of a screenshot in pixels: the list of duplicates is longer than a picture in the
-#: docs may be.
+#: Maximum height of a screenshot in pixels: the list of duplicates is longer than a picture may be.
 HEIGHT = 1650
 
 
@@ -47,9 +43,8 @@ def make_flawed_photos(folder: Path) -> None:
         for file in sorted((train / name).iterdir())[: 6 * number]:
             file.unlink()
     for number in range(3):
-        shutil.copy(
-            train / "astronaut" / f"{number:04d}.jpg", val / "astronaut" / f"leak{number}.jpg"
-        )
+        original = train / "astronaut" / f"{number:04d}.jpg"
+        shutil.copy(original, val / "astronaut" / f"leak{number}.jpg")
     with Image.open(train / "retina" / "0003.jpg") as photo:
         photo.resize((180, 180)).save(val / "retina" / "smaller.jpg", quality=70)
     shutil.copy(train / "coffee" / "0030.jpg", train / "rocket" / "0100.jpg")
@@ -71,12 +66,9 @@ def take_screenshots(browser: Browser, page: Path, out: Path) -> None:
         whole = page.with_suffix(".png")
         browser.screenshot(whole)
         with Image.open(whole) as picture:
-            start = max(0, int(top) - 14)
-            end = (
-                min(int(bottom) + 14, start + HEIGHT)
-                if name == "report-leaks.jpg"
-                else int(bottom) + 14
-            )
+            start, end = max(0, int(top) - 14), int(bottom) + 14
+            if name == "report-leaks.jpg":
+                end = min(end, start + HEIGHT)
             save_small(picture.crop((0, start, width, end)), out / name)
 
 
@@ -126,21 +118,17 @@ def main() -> None:
 
     make_shapes(args.out / "shapes.jpg")
     with tempfile.TemporaryDirectory() as work:
-        photos, dataset, page = (
-            Path(work, "photos"),
-            Path(work, "photos-tfrecord"),
-            Path(work, "report.html"),
-        )
+        names = ("photos", "photos-tfrecord", "report.html")
+        photos, dataset, page = (Path(work, name) for name in names)
         make_flawed_photos(photos)
         dataprep("convert", "--hash", "--src", photos, "--out", dataset, "--max-rejected", "1")
         dataprep("report", dataset, "--out", page, "--src", photos)
-        with loaders.build(
-            dataset, batch_size=32, transforms="imagenet-train", device="cpu", seed=198
-        ) as train:
+        options: Any = {"batch_size": 32, "transforms": "imagenet-train", "seed": 198}
+        with loaders.build(dataset, device="cpu", **options) as train:
             train.preview(samples=4, draws=6).save(Path(work, "batch.png"))
-        sampler = loaders.PKSampler(4, 4)
+        options = {"batch_size": 16, "transforms": "reid-train", "seed": 1}
         with loaders.build(
-            dataset, batch_size=16, transforms="reid-train", sampler=sampler, device="cpu", seed=1
+            dataset, device="cpu", sampler=loaders.PKSampler(4, 4), **options
         ) as train:
             train.preview(samples=4).save(Path(work, "pk.png"))
         for name in ("batch", "pk"):

@@ -155,11 +155,8 @@ def main() -> None:
             optimizer.step()
             step += 1
             filled = mask.float().mean().item()
-            print(
-                f"step {step}: loss {loss.item():.4f}, {len(patches)} rows of {mask.shape[1]},"
-                f" {filled:.1%} filled",
-                flush=True,
-            )
+            packing = f"{len(patches)} rows of {mask.shape[1]}, {filled:.1%} filled"
+            print(f"step {step}: loss {loss.item():.4f}, {packing}", flush=True)
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
         temporary = args.checkpoint.with_name(args.checkpoint.name + ".new")
         torch.save({**state, "batches": batches.state_dict()}, temporary)
