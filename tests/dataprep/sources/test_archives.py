@@ -41,31 +41,26 @@ def with_field(data, at, value, entry=b""):
 @pytest.mark.parametrize("folder", ["cat", "long" * 40, "dög"], ids=["short", "long", "unicode"])
 def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
     images = [encode(photo(number, 16, 16)) for number in range(2)]
-    links = [
-        (f"dog/{'copy' * 40}.jpg", tarfile.LNKTYPE, f"{folder}/1.jpg"),
-        ("dog/text.jpg", tarfile.LNKTYPE, f"{folder}/notes.txt"),
-        ("dog/soft.jpg", tarfile.SYMTYPE, "../cat/0.jpg"),
-    ]
+    copy = f"dog/{'copy' * 40}.jpg"
+    links = {
+        copy: (tarfile.LNKTYPE, f"{folder}/1.jpg"),
+        "dog/text.jpg": (tarfile.LNKTYPE, f"{folder}/notes.txt"),
+        "dog/soft.jpg": (tarfile.SYMTYPE, "../cat/0.jpg"),
+    }
+    files = {f"{folder}/0.jpg": images[0], f"{folder}/1.jpg": images[1], "dog/real.jpg": JPEG}
     with tarfile.open(tmp_path / "photos.tar", "w", format=style) as archive:
-        for name, data in [(f"{folder}/{n}.jpg", data) for n, data in enumerate(images)] + [
-            ("dog/real.jpg", JPEG)
-        ]:
-            info = tarfile.TarInfo(name)
+        for name in [*files, *links]:
+            info, data = tarfile.TarInfo(name), files.get(name, b"")
             info.size = len(data)
+            info.type, info.linkname = links.get(name, (tarfile.REGTYPE, ""))
             archive.addfile(info, io.BytesIO(data))
-        for name, kind, target in links:
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, target
-            archive.addfile(info)
     source = read(tmp_path / "photos.tar")
     found = dict(zip([row[1] for row in rows(source)], load(source), strict=True))
-    assert found == {
-        f"photos.tar/{folder}/0.jpg": images[0], f"photos.tar/{folder}/1.jpg": images[1],
-        "photos.tar/dog/real.jpg": JPEG, f"photos.tar/{links[0][0]}": images[1],
-    }  # fmt: skip
-    assert sorted((row["source"], row["reason"]) for row in source.rejected) == [
-        ("photos.tar/dog/soft.jpg", "unreadable"), ("photos.tar/dog/text.jpg", "unreadable"),
-    ]  # fmt: skip
+    expected = {**files, copy: images[1]}
+    assert found == {f"photos.tar/{name}": data for name, data in expected.items()}
+    rejected = sorted((row["source"], row["reason"]) for row in source.rejected)
+    places = ("photos.tar/dog/soft.jpg", "photos.tar/dog/text.jpg")
+    assert rejected == [(place, "unreadable") for place in places]
 
 
 @pytest.mark.parametrize(("name", "place"), [("photos.zip", "images/"), ("photos.ZIP", "")])

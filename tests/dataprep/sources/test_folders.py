@@ -150,19 +150,12 @@ def zip_with_names(path, names, encoding, *, unicode_path=False):
     return path
 
 
-@pytest.mark.parametrize(
-    ("encoding", "unicode_path", "options"),
-    [
-        ("utf-8", False, {}),
-        ("gbk", False, {"zip_encoding": "gbk"}),
-        ("shift_jis", False, {"zip_encoding": "shift_jis"}),
-        ("shift_jis", True, {}),
-    ],
-)
-def test_names_in_a_zip_archive(encoding, unicode_path, options, tmp_path):
+@pytest.mark.parametrize("row", [row for row, _ in read_rows(__file__, "encodings of a zip")])
+def test_names_in_a_zip_archive(row, tmp_path):
+    encoding, unicode_path, given = evaluate(row)
     names = ["猫/1.jpg", "犬/1.jpg"]
     path = zip_with_names(tmp_path / "a.zip", names, encoding, unicode_path=unicode_path)
-    source = read(path, **options)
+    source = read(path, zip_encoding=given)
     assert source.classes == ("犬", "猫")
     # Short names in GBK can also be read as UTF-8.
     assert has_notice(source, "read as UTF-8", "set --zip-encoding") == (encoding == "utf-8")
