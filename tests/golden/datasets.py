@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from golden.recording import BOXES, CATEGORIES, SIZES, images, jsonl
+from golden.recording import coco_text, images, jsonl
 
 #: Classes of the samples of `table`, from which samplers draw.
 _CLASSES = (0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 2, 0, 3, 1, 0, 2, 0, 0, 1, 0)
 
 
-def _annotated(folder: Path, second: str) -> str:
-    for path, data in images("annotated").items():
-        kind = path.partition("/")[0]
-        if kind in ("images", second):
-            (folder / kind).mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(data)
+def _images(folder: Path, prefix: str, *patterns: str) -> str:
+    for path, data in images(prefix, *patterns).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
     return str(folder)
 
 
 def _with_boxes(folder: Path) -> str:
-    _annotated(folder, "")
-    for number in range(len(SIZES)):
-        path = folder / f"train2017/{number}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        (folder / f"images/{number}.jpg").rename(path)
-    (folder / "images").rmdir()
-    files = [
-        {"id": number, "file_name": f"{number}.jpg", "width": width, "height": height}
-        for number, (height, width) in enumerate(SIZES)
-    ]
-    boxes = [
-        {"id": 50 + n, "image_id": image, "category_id": category, "bbox": box, "iscrowd": 0}
-        for n, (image, category, box) in enumerate(BOXES)
-    ]
-    categories = [{"id": number, "name": name} for number, name in CATEGORIES.items()]
+    _images(folder, "annotated", "images/*")
+    (folder / "images").rename(folder / "train2017")
     path = folder / "annotations/instances_train2017.json"
     path.parent.mkdir()
-    path.write_text(json.dumps({"images": files, "annotations": boxes, "categories": categories}))
+    path.write_text(coco_text("{}.jpg", 0, *({"id": 50 + n, "iscrowd": 0} for n in range(4))))
     return str(folder)
 
 
@@ -60,12 +44,8 @@ def _table(folder: Path, column: str, labels: tuple[Any, ...]) -> str:
     return str(folder / "all.jsonl")
 
 
-def _colored(folder: Path) -> str:
-    """Write photographs of other formats and color modes, in classes, of several sizes."""
-    for path, data in images("photographs").items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
-    return str(folder)
+def _annotated(*patterns: str) -> Callable[[Path], str]:
+    return lambda folder: _images(folder, "annotated", *patterns)
 
 
 _MULTI = ([0, 2], [1], [], [2], [0, 1], [1], [2, 0])
@@ -77,8 +57,8 @@ DATASETS: dict[str, tuple[Callable[[Path], str], tuple[object, ...]]] = {
     "classes": (_table_of_classes, ("--samples-per-shard", 8)),
     "classes of WebDataset": (_table_of_classes, ("--samples-per-shard", 8, "--fmt", "webdataset")),
     "pixels": (_table_of_classes, ("--store", "raw", "--raw-size", 20)),
-    "photographs": (_colored, ()),
-    "none": (partial(_annotated, second=""), ("--label-type", "none")),
+    "photographs": (partial(_images, prefix="photographs"), ()),
+    "none": (_annotated("images/*"), ("--label-type", "none")),
     "multi-label": (partial(_table, column="label", labels=_MULTI), ()),
     "regression": (partial(_table, column="label", labels=(0.5, -1.25, 3, 2.5, 0, 1, 7.5)), ()),
     "caption": (
@@ -90,8 +70,8 @@ DATASETS: dict[str, tuple[Callable[[Path], str], tuple[object, ...]]] = {
         ("--label-type", "captions"),
     ),
     "boxes": (_with_boxes, ()),
-    "mask": (partial(_annotated, second="masks"), ()),
-    "depth": (partial(_annotated, second="depth"), ()),
+    "mask": (_annotated("images/*", "masks/*"), ()),
+    "depth": (_annotated("images/*", "depth/*"), ()),
 }
 
 

@@ -17,6 +17,7 @@ import shlex
 import socket
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,18 @@ def without_digests(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def images(prefix: str) -> dict[str, bytes]:
-    """Return the committed images below a folder of `images.zip`, by path."""
+def images(prefix: str, *patterns: str) -> dict[str, bytes]:
+    """Return the committed images below a folder of `images.zip` that fit a pattern, and no `!pattern`, by path."""
+    without = [each[1:] for each in patterns if each[0] == "!"]
+    only = [each for each in patterns if each[0] != "!"] or ["*"]
     with zipfile.ZipFile(Path(__file__).with_name("images.zip")) as archive:
         names = [name for name in archive.namelist() if name.startswith(f"{prefix}/")]
-        return {name.removeprefix(f"{prefix}/"): archive.read(name) for name in names}
+        found = {name.removeprefix(f"{prefix}/"): archive.read(name) for name in names}
+    return {
+        path: data
+        for path, data in found.items()
+        if any(fnmatch(path, each) for each in only) and not any(fnmatch(path, n) for n in without)
+    }
 
 
 #: Boxes of the annotated images as COCO has them: image, category, box.
@@ -71,6 +79,20 @@ BOXES = (
 CATEGORIES = {1: "person", 2: "bicycle", 7: "train"}
 #: Height and width of the annotated images.
 SIZES = ((24, 32), (20, 26), (30, 22), (16, 40), (20, 20))
+
+
+def coco_text(name: str, first: int, *annotations: Mapping[str, object]) -> str:
+    """Return the boxes as COCO has them: images have numbers from `first`, and names by a pattern."""
+    pictures = []
+    for number, (height, width) in enumerate(SIZES):
+        size = {"width": width, "height": height}
+        pictures.append({"id": first + number, "file_name": name.format(number), **size})
+    boxes = []
+    for (image, category, box), more in zip(BOXES, annotations, strict=True):
+        boxes.append({"image_id": first + image, "category_id": category, "bbox": box, **more})
+    categories = [{"id": key, "name": name} for key, name in CATEGORIES.items()]
+    return json.dumps({"images": pictures, "annotations": boxes, "categories": categories})
+
 
 #: Class names of the images in ``splits/``, in label order.
 CLASSES = ("cat", "dog", "eel")

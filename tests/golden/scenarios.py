@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from fnmatch import fnmatch
 
 from golden.recording import (
     BOXES,
     CATEGORIES,
     SIZES,
     Recorder,
+    coco_text,
     digest,
     images,
     jsonl,
@@ -37,11 +37,8 @@ def step(function: Callable[..., None]) -> Callable[..., None]:
 @step
 def put(r: Recorder, prefix: str, folder: str, *patterns: str) -> None:
     """Write the images below a folder of `images.zip` whose paths fit a pattern, and no `!pattern`."""
-    without = [each[1:] for each in patterns if each[0] == "!"]
-    only = [each for each in patterns if each[0] != "!"] or ["*"]
-    for path, data in images(prefix).items():
-        if any(fnmatch(path, each) for each in only) and not any(fnmatch(path, n) for n in without):
-            r.write(f"{folder}/{path}", data)
+    for path, data in images(prefix, *patterns).items():
+        r.write(f"{folder}/{path}", data)
 
 
 @step
@@ -159,17 +156,10 @@ def csv(r: Recorder, name: str, header: str, labels: str) -> None:
 def coco(r: Recorder) -> None:
     for number in range(5):
         r.write(f"coco/train2017/{number:012d}.jpg", images("annotated")[f"images/{number}.jpg"])
-    annotations = []
-    for number, (image, category, box) in enumerate(BOXES):
-        made = {"id": number, "image_id": 1000 + image, "category_id": category, "bbox": box}
-        annotations.append({**made, "iscrowd": number % 2, "segmentation": [[1.5, 2, 3, 4]]})
-    pictures = []
-    for number, (height, width) in enumerate(SIZES):
-        size = {"width": width, "height": height}
-        pictures.append({"id": 1000 + number, "file_name": f"{number:012d}.jpg", **size})
-    categories = [{"id": key, "name": name} for key, name in CATEGORIES.items()]
-    content = {"images": pictures, "annotations": annotations, "categories": categories}
-    r.write("coco/annotations/instances_train2017.json", json.dumps(content))
+    segmentation = [[1.5, 2, 3, 4]]
+    annotations = [{"id": n, "iscrowd": n % 2, "segmentation": segmentation} for n in range(4)]
+    text = coco_text("{:012d}.jpg", 1000, *annotations)
+    r.write("coco/annotations/instances_train2017.json", text)
 
 
 @step

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -37,24 +38,25 @@ def test_a_scenario_is_as_recorded(name, tmp_path, dataprep, server_environment,
     with ExitStack() as stack:
 
         def bucket():
-            stack.enter_context(
-                object_stores.environment(
-                    server_environment("seaweedfs" if find_weed() else "moto")
-                )
-            )
+            server = server_environment("seaweedfs" if find_weed() else "moto")
+            stack.enter_context(object_stores.environment(server))
             return open_store(f"s3://{BUCKET}/golden {name}")
 
         (tmp_path / "w").mkdir()
         recorder = Recorder(tmp_path / "w", dataprep, bucket)
         path = RECORDS / f"{name}.txt"
         recorder.play(path.read_text("utf-8"), STEPS)
+    compare(path, recorder.text(), is_exact=json.loads(VERSIONS.read_text()) == library_versions())
+
+
+def compare(path: Path, text: str, *, is_exact: bool, more: Sequence[str] = ()) -> None:
+    """Record a text, or fail with its difference from the record and more lines."""
     if UPDATE:
-        path.write_text(recorder.text(), "utf-8")
+        path.write_text(text, "utf-8")
         return
-    exact = json.loads(VERSIONS.read_text()) == library_versions()
-    found = difference(path, recorder.text(), exact=exact)
+    found = "\n".join([*difference(path, text, exact=is_exact).splitlines(), *more])
     if found:
-        pytest.fail(f"{found}\n\nIf this is right: scripts/golden -k {name}", pytrace=False)
+        pytest.fail(f"{found}\n\nIf this is right: scripts/golden -k {path.stem}", pytrace=False)
 
 
 def test_versions_are_recorded_with_the_digests():

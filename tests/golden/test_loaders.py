@@ -12,8 +12,7 @@ import pytest
 from golden.batches import RECORDS, BatchRecorder, far_apart, machine
 from golden.datasets import make_datasets
 from golden.loader_scenarios import SCENARIOS
-from golden.recording import difference
-from golden.test_golden import UPDATE
+from golden.test_golden import UPDATE, compare
 from helpers.untraced import untraced
 
 from loaders.transforms.parse import transform_table
@@ -38,19 +37,15 @@ def test_loaders_are_as_recorded(name, datasets, tmp_path, monkeypatch):
     path = RECORDS / f"{name}.txt"
     arrays = path.with_suffix(".npz")
     if UPDATE:
-        RECORDS.mkdir(exist_ok=True)
-        path.write_text(recorder.text(), "utf-8")
         arrays.unlink(missing_ok=True)
         if recorder.arrays:
             np.savez_compressed(arrays, **recorder.arrays)
-        return
-    exact = json.loads(MACHINE.read_text()) == machine()
-    lines = difference(path, recorder.text(), exact=exact).splitlines()
     recorded = dict(np.load(arrays)) if arrays.exists() else {}
-    lines += far_apart(recorded, recorder.arrays)
-    if lines:
-        found = "\n".join(lines)
-        pytest.fail(f"{found}\n\nIf this is right: scripts/golden -k {name}", pytrace=False)
+    is_exact, far = (
+        json.loads(MACHINE.read_text()) == machine(),
+        far_apart(recorded, recorder.arrays),
+    )
+    compare(path, recorder.text(), is_exact=is_exact, more=far)
 
 
 def test_each_record_of_loaders_has_its_scenario():

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -74,17 +73,12 @@ class Slurm:
         """Environment variables for commands of Slurm."""
         return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _path()}
 
-    def call(self, *command: object) -> str:
+    def call(self, *command: object, check: bool = True) -> str:
         """Run a command of Slurm; return its output."""
-        done = subprocess.run(
-            list(map(str, command)),
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.logs()}"
+        words = list(map(str, command))
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        done = subprocess.run(words, env=self.environment, timeout=300, check=False, **output)
+        assert not check or done.returncode == 0, f"{command}: {done}\n{self.logs()}"
         return done.stdout.strip()
 
     def submit(self, *arguments: object) -> str:
@@ -93,12 +87,10 @@ class Slurm:
 
     def wait(self, job: str, seconds: float = 300) -> dict[str, str]:
         """Wait for the tasks of a job; return the state and the exit status of each."""
-        deadline = time.monotonic() + seconds
-        while self.call(
-            "squeue", "--noheader", "--jobs", job, "--states", "PENDING,RUNNING,COMPLETING,REQUEUED"
-        ):
-            assert time.monotonic() < deadline, f"{self.call('squeue')}\n{self.logs()}"
-            time.sleep(0.1)
+        states = ("--states", "PENDING,RUNNING,COMPLETING,REQUEUED")
+        listing = ("squeue", "--noheader", "--jobs", job, *states)
+        ended = eventually(lambda: not self.call(*listing), seconds)
+        assert ended, f"{self.call('squeue')}\n{self.logs()}"
         lines = self.call("scontrol", "--oneliner", "show", "job", job).splitlines()
         records = [dict(part.partition("=")[::2] for part in line.split()) for line in lines]
         return {
@@ -115,11 +107,8 @@ class Slurm:
 
     def logs(self) -> str:
         """Return the ends of what the daemons have logged."""
-        names = ("output", "slurmctld.log", "slurmd.log")
-        paths = [self.folder / name for name in names]
-        return "\n".join(
-            path.read_text(errors="replace")[-3000:] for path in paths if path.exists()
-        )
+        paths = [self.folder / "output", *self.folder.glob("*.log")]
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in paths)
 
 
 @contextmanager
@@ -138,37 +127,22 @@ def cluster() -> Iterator[Slurm]:
         names = {"host": socket.gethostname().partition(".")[0], "folder": folder}
         ports = dict(zip(("control_port", "node_port"), free_ports(2), strict=True))
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports))
-        files = {
-            "key-file": "key", "socket": "munge.socket", "pid-file": "munge.pid",
-            "log-file": "munge.log",
-        }  # fmt: skip
-        options = [
-            f"--{option}={folder / name}"
-            for option, name in (*files.items(), ("seed-file", "munge.seed"))
-        ]
-        for command in (
-            ("munged", "--foreground", *options),
-            ("slurmctld", "-D", "-i"),
-            ("slurmd", "-D"),
+        names = {"key-file": "key", "pid-file": "munge.pid", "socket": "munge.socket"}
+        names |= {"log-file": "munge.log", "seed-file": "munge.seed"}
+        options = [f"--{option}={folder / name}" for option, name in names.items()]
+        for command, is_ready in (
+            (("munged", "--foreground", *options), (folder / "munge.socket").exists),
+            (("slurmctld", "-D", "-i"), lambda: True),
+            (("slurmd", "-D"), lambda: "idle" in slurm.call(*_STATES, check=False)),
         ):
             stack.callback(_stop, slurm.start(*command))
-            if command[0] == "munged":
-                assert eventually((folder / "munge.socket").exists, 300), slurm.logs()
-        assert eventually(lambda: "idle" in _state(slurm), 300), slurm.logs()
+            assert eventually(is_ready, 300), slurm.logs()
         yield slurm
 
 
-def _state(slurm: Slurm) -> str:
-    command = ["sinfo", "--noheader", "--format", "%t"]
-    return subprocess.run(
-        command, env=slurm.environment, capture_output=True, text=True, timeout=300, check=False
-    ).stdout
+_STATES = ("sinfo", "--noheader", "--format", "%t")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    try:
-        process.wait(60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    process.wait(60)

@@ -25,36 +25,36 @@ def gpu(tmp_path):
 
     def run(*arguments, **environment):
         variables = {**os.environ, "PYTHON": str(python), "PHOTOS": "photos", **environment}
+        command, output = [ROOT / "scripts" / "gpu", *arguments], subprocess.PIPE
         done = subprocess.run(
-            [ROOT / "scripts" / "gpu", *arguments], cwd=tmp_path, env=variables, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            command, cwd=tmp_path, env=variables, text=True, stdout=output, stderr=subprocess.STDOUT, check=False
         )  # fmt: skip
         return done.returncode, re.sub(r"\d+ s\b", "N s", done.stdout).splitlines()
 
     return run
 
 
+def ended(lines):
+    return [line.partition(":")[0] for line in lines if ": ended in " in line]
+
+
 def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
     status, lines = gpu("out", FAILING="work.json")
+    out, done = tmp_path / "out", ended(lines)
     assert status == 1
     assert "plain: skipped, unset CIFAR" in lines
-    assert f"work: status 1 after N s, see {tmp_path / 'out' / 'work.log'}" in lines
-    ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
-    assert ended == [
-        "tests", "memory", "shared", "training", "torchvision", "convolution", "tune", "photographs",
-        "endurance",
-    ]  # fmt: skip
-    out = tmp_path / "out"
+    assert f"work: status 1 after N s, see {out / 'work.log'}" in lines
+    steps = "tests memory shared training torchvision convolution tune photographs endurance"
+    assert done == steps.split()
     for name, options in (("tests", "-n 6 -m not alone"), ("memory", "-m alone")):
         called = f"-m pytest {options} --passed {out}/{name}.passed tests/gpu\n"
         assert (out / f"{name}.log").read_text() == called
-    logs = [(out / f"{name}.log").read_text().split() for name in ended[2:]]
-    assert all((ROOT / log[0] / f"{log[1]}.py").is_file() for log in logs)
-    assert all(str(tmp_path / "photos") in log for log in logs)
+    for name in done[2:]:
+        folder, program, *_ = log = (out / f"{name}.log").read_text().split()
+        assert (ROOT / folder / f"{program}.py").is_file()
+        assert str(tmp_path / "photos") in log
     status, lines = gpu("out", CIFAR="photos")
-    assert status == 0
-    ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
-    assert ended == ["work", "plain", "modern"]
+    assert (status, ended(lines)) == (0, ["work", "plain", "modern"])
     assert "tests: ended before" in lines
 
 
