@@ -26,10 +26,7 @@ SCENARIOS: dict[str, Scenario] = {}
 #: What every list of transforms ends with, so that images fit into a batch.
 _TAIL = [{"Resize": {"size": [20, 20]}}]
 
-_MEAN, _STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-
 _TRAIN = [{"RandomResizedCrop": {"size": 20}}, "RandomHorizontalFlip"]
-_NORMALIZED = [*_TRAIN, "ToTensor", {"Normalize": {"mean": _MEAN, "std": _STD}}]
 
 
 def scenario(function: Scenario) -> Scenario:
@@ -113,11 +110,11 @@ def transforms_lists(r: BatchRecorder) -> None:
 
 @scenario
 def transforms_of_the_presets(r: BatchRecorder) -> None:
-    names = ("imagenet-train", "imagenet-eval", "modern-train", "reid-train", "reid-eval")
-    for name in names:
-        r.explained("classes", name, transforms=name)
-    views = [[{"RandomResizedCrop": {"size": 20}}], [{"RandomResizedCrop": {"size": 12}}, "ToGray"]]
-    r.batches("classes", transforms=[{"RandomInvert": {"p": 0.5}}], views=views)
+    def record(dataset: str, title: str, **options: Any) -> None:
+        use = r.batches if "views" in options else r.explained
+        use(dataset, title, **options)
+
+    play("transforms_of_the_presets", record)
 
 
 # --- orders and errors -----------------------------------------------------------------------
@@ -163,31 +160,15 @@ def errors(r: BatchRecorder) -> None:
 
 # --- exports ---------------------------------------------------------------------------------
 
-_EXPORTED: dict[str, Any] = {
-    "resized": [{"Resize": {"size": 20}}, {"CenterCrop": {"size": 16}}, *_NORMALIZED[2:]],
-    "PaddleClas": [
-        {"ResizeImage": {"resize_short": 20}}, {"CropImage": {"size": 16}},
-        {"NormalizeImage": {"mean": _MEAN, "std": _STD}}, "ToCHWImage",
-    ],
-    "padded": [{"Resize": {"size": 18}}, {"Pad": {"padding": 3}}, {"CenterCrop": {"size": 20}}, "ToTensor"],
-    "ratio": [{"CropImageAtRatio": {"size": 16, "pad": 4}}, *_NORMALIZED[2:]],
-    "random": [*_TRAIN, "ToTensor"],
-    "five crops": [{"FiveCrop": {"size": 12}}, "ToTensor"],
-}  # fmt: skip
-
 
 @scenario
 def exports(r: BatchRecorder) -> None:
     pytest.importorskip("onnxruntime")
-    for target in ("onnx", "triton"):
-        for name, transforms in _EXPORTED.items():
-            out = r.scratch / f"{target} {name}"
-            folder = str(r.dataset("photographs"))
-            made = r.attempt(
-                f"{name} for {target}",
-                lambda out=out, transforms=transforms, target=target, folder=folder: export(
-                    folder, str(out), transforms=transforms, target=target, device="cpu", samples=2
-                ),
-            )
-            if made is not None:
-                r.exported(out)
+
+    def record(target: str, title: str, **options: Any) -> None:
+        out, folder = r.scratch / title[:50], str(r.dataset("photographs"))
+        given = {"target": target, "device": "cpu", "samples": 2, **options}
+        if r.attempt(title, lambda: export(folder, str(out), **given)) is not None:
+            r.exported(out)
+
+    play("exports", record)
