@@ -115,12 +115,6 @@ def test_the_help_shows_the_options_that_most_people_need(command):
     assert {f"--{name}" for name in rare.split()} <= set(everything) - set(shown)
 
 
-def test_the_list_of_commands_has_whole_sentences():
-    text = CliRunner().invoke(main, ["--help"]).stdout
-    assert "work" in text
-    assert "..." not in text.partition("\nCommands:\n")[2]
-
-
 def test_a_count_fits_into_64_bits():
     assert Count(1).convert(str(2**63 - 1), None, None) == 2**63 - 1
     with pytest.raises(click.BadParameter, match="is more than 9223372036854775807"):

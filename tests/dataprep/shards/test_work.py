@@ -6,7 +6,6 @@ A feature that costs every image something shows here. If it is worth that, rais
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -121,17 +120,6 @@ def test_each_byte_is_read_written_and_read_back_once(source, tmp_path, monkeypa
     images = sum(file.stat().st_size for file in (source / "class").iterdir())
     assert copied["read"] == images
     assert copied["pwritev"] == copied["preadv"] == shard
-
-
-def test_batches_use_the_same_memory(source, tmp_path):
-    faults = []
-    # The allocator may return memory at any time, but not in each run.
-    for name in ("warm", "out", "again"):
-        with running(source, tmp_path / name, "webdataset") as run:
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            run()
-            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert min(faults[1:]) / IMAGES < 1, faults
 
 
 def test_batches_that_are_only_copied_are_larger():
