@@ -107,7 +107,7 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
             connect(cluster.client_address)
     else:
         assert connect(cluster.client_address) == (ray, True)
-    assert [call.args for call in init.mock_calls] == [(cluster.client_address,)] * 3
+    assert [call.kwargs["address"] for call in init.mock_calls] == [cluster.client_address] * 3
 
 
 # --- somebody is killed ---------------------------------------------------------------------------
