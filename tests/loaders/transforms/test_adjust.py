@@ -20,11 +20,10 @@ def operations(items, **change):
     return adjusted(recipe, Adjustment(**change)).operations if change else recipe.operations
 
 
-@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "a size is as if written so"))
-def test_a_size_is_as_if_written_so(row, expected):
-    items, size = evaluate(row)
-    expected = evaluate(expected)
-    assert operations(items, size=size) == operations(expected)
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "as if written so"))
+def test_it_is_as_if_written_so(row, expected):
+    items, change = evaluate(row)
+    assert operations(items, **change) == operations(evaluate(expected))
 
 
 @given(
@@ -54,15 +53,6 @@ def test_lengths_of_masks_and_padding_are_scaled():
 
 
 CROP = {"RandomResizedCrop": {"size": 64}}
-
-
-@pytest.mark.parametrize(
-    ("row", "expected"), read_rows(__file__, "a magnitude is as if written so")
-)
-def test_a_magnitude_is_as_if_written_so(row, expected):
-    item, magnitude = evaluate(row)
-    expected = evaluate(expected)
-    assert operations([CROP, item], magnitude=magnitude) == operations([CROP, expected])
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,6 @@ ONLY = {
 }
 
 
-#: PaddleClas resizes the arrays of DecodeImage with OpenCV, without antialiasing.
-RESIZES = ("Resize", "RandomResizedCrop")
-
-
 def arguments_of(name):
     return {key: value for key, value in valid_arguments(name).items() if key != "library"}
 
@@ -86,8 +82,9 @@ def test_arguments_decide(name):
         parse_transform(name, {"nothing": 1})
 
 
-@pytest.mark.parametrize("name", RESIZES)
+@pytest.mark.parametrize("name", ["Resize", "RandomResizedCrop"])
 def test_resizes_are_opencv_only_of_the_arrays_of_decode_image(name):
+    """PaddleClas resizes the arrays with OpenCV, without antialiasing."""
     item = {name: {"size": [32, 32]}}
     named = {name: {"size": [32, 32], "library": "torchvision"}}
     (array,) = operations([{"DecodeImage": {}}, item], name)
