@@ -37,15 +37,10 @@ BOXES: tuple[tuple[tuple[Any, ...], ...], ...] = (
 
 
 class Expected(NamedTuple):
-    """What a source contains.
+    """What a source contains; `notices` are texts that its notices contain.
 
-    Attributes:
-        label_type: type of the labels.
-        classes: class names in label order.
-        samples: split and label by path. A class is a name, several are a list of names, and boxes
-            are a list of class, x1, y1, x2, y2 in pixels.
-        notices: texts that the notices contain.
-
+    `samples` has split and label by path. A class is a name, several are a list of names, and boxes
+    are a list of class, x1, y1, x2, y2 in pixels.
     """
 
     label_type: str
@@ -149,15 +144,10 @@ def coco(
         image = {"id": 10 + number, key: name, "width": width, "height": height}
         images.append({**image, **(more or {})})
         for category, x1, y1, x2, y2 in BOXES[number]:
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": 10 + number,
-                    "category_id": ids[category],
-                    "bbox": [x1, y1, x2 - x1, y2 - y1],
-                    "area": (x2 - x1) * (y2 - y1),
-                }
-            )
+            of = {"id": len(annotations) + 1, "image_id": 10 + number, "category_id": ids[category]}
+            width, height = x2 - x1, y2 - y1
+            box = {"bbox": [x1, y1, width, height], "area": width * height}
+            annotations.append({**of, **box})
     return json.dumps({"images": images, "categories": categories, "annotations": annotations})
 
 
@@ -238,23 +228,23 @@ make_visual_wake_words = partial(
      {"id": 1, "name": "dog", "supercategory": "animal"}],
     classes=["not-dog", "dog"],
 )  # fmt: skip
+
+
+def _coco_tool(image: str, stated: str, file: str, first: int) -> Make:
+    return partial(make_coco, image, stated, file, _ALL, _categories(first))
+
+
 #: Tools that export images and one file of COCO.
 COCO_TOOLS = {
     # FiftyOne, `COCODetectionDataset`
-    "fiftyone-coco": partial(
-        make_coco, "data/{n}.jpg", "{n}.jpg", "labels.json", _ALL, _categories(0)
-    ),
+    "fiftyone-coco": _coco_tool("data/{n}.jpg", "{n}.jpg", "labels.json", 0),
     # Label Studio, "COCO"
-    "label-studio-coco": partial(
-        make_coco, "images/0a1b2c-{n}.jpg", "images/0a1b2c-{n}.jpg", "result.json", _ALL,
-        _categories(0),
-    ),
+    "label-studio-coco": _coco_tool(*["images/0a1b2c-{n}.jpg"] * 2, "result.json", 0),
     # CVAT, "COCO 1.0"
-    "cvat-coco": partial(
-        make_coco, "images/default/{n}.jpg", "{n}.jpg", "annotations/instances_default.json", _ALL,
-        _categories(),
+    "cvat-coco": _coco_tool(
+        "images/default/{n}.jpg", "{n}.jpg", "annotations/instances_default.json", 1
     ),
-}  # fmt: skip
+}
 
 
 def _inat_json(names: Sequence[str], labels: Sequence[str], species: Sequence[str]) -> str:
@@ -289,11 +279,10 @@ def make_inaturalist_2019(folder: Path) -> Expected:
 
 def make_inaturalist_2021(folder: Path) -> Expected:
     """iNaturalist 2021: train.json, and folders that torchvision's `INaturalist` reads, too."""
-    folders = [
-        f"{at:05d}_Animalia_Chordata_Aves_X_Y_{name.replace(' ', '_')}"
-        for at, name in enumerate(SPECIES)
-    ]
-    names = [f"train/{folders[number % 3]}/{number}.jpg" for number in range(5)]
+    names = []
+    for number in range(5):
+        species = SPECIES[number % 3].replace(" ", "_")
+        names.append(f"train/{number % 3:05d}_Animalia_Chordata_Aves_X_Y_{species}/{number}.jpg")
     labels = [SPECIES[number % 3] for number in range(5)]
     write_pictures(folder, names)
     write(folder, "train.json", _inat_json(names, labels, SPECIES))
@@ -346,9 +335,8 @@ ROBOFLOW = {"val": "valid"}
 def make_ultralytics(folder: Path, **form: Any) -> Expected:
     """Ultralytics: images/SPLIT, labels/SPLIT, and a YAML file with a mapping of names."""
     # https://docs.ultralytics.com/datasets/detect/
-    samples = write_pairs(
-        folder, "images/{split}/{n}.jpg", "labels/{split}/{n}.txt", partial(yolo, **form)
-    )
+    paths = "images/{split}/{n}.jpg", "labels/{split}/{n}.txt"
+    samples = write_pairs(folder, *paths, partial(yolo, **form))
     names = "".join(f"  {number}: {name}\n" for number, name in enumerate(NAMES))
     paths = "path: ../datasets/pets  # root\ntrain: images/train\nval: images/val\ntest:\n"
     write(folder, "pets.yaml", f"{paths}names:\n{names}")
@@ -360,11 +348,8 @@ def make_ultralytics_background(folder: Path) -> Expected:
     expected = make_ultralytics(folder)
     (folder / "labels/train/2.txt").unlink()
     write(folder, "test/9.jpg", picture(0))
-    notices = [
-        "1 image without a .txt file: no objects",
-        "skipped test/: its images have no labels",
-    ]
-    return expected._replace(notices=notices)
+    told = ["1 image without a .txt file: no objects", "skipped test/: its images have no labels"]
+    return expected._replace(notices=told)
 
 
 #: The names of the classes, one a line.
