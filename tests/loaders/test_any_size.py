@@ -7,14 +7,14 @@ import pytest
 from helpers import loading
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
+from helpers.rows import read_named
 from PIL import Image, ImageOps
 
 import loaders
 from manifests.errors import CallError, DatasetError
 
 SIZES = ((30, 40), (32, 37), (34, 34), (1, 9), (40, 25))
-IN_ORDER = loaders.SequentialSampler()
-NORMALIZE = {"Normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+OPTIONS = read_named(__file__, "options", vars(loaders))
 
 
 def build(folder, **options):
@@ -22,17 +22,9 @@ def build(folder, **options):
     return loading.build(folder, **{**defaults, **options})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"shuffle": False},
-        {"shuffle": "buffer", "transforms": ["ToTensor", NORMALIZE]},
-        {"transforms": [{"Pad": {"padding": 2}}, {"RandomHorizontalFlip": {"p": 0.5}}]},
-        {"views": [["ToGray"], [{"Pad": {"padding": 2}}]]},
-        {"layout": "NHWC", "framework": "torch", "dtype": "uint8", "sampler": IN_ORDER},
-    ],
-)
-def test_a_batch_of_one_image_has_its_size(make_dataset, options):
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_batch_of_one_image_has_its_size(make_dataset, name):
+    options = OPTIONS[name]
     samples = []
     for number, (height, width) in enumerate(SIZES):
         samples.append(("png", encode(photo(number, width, height), "png"), number))

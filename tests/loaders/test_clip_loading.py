@@ -5,6 +5,7 @@ import torch
 from helpers import loading
 from helpers.loading import converted, take
 from helpers.pictures import photo
+from helpers.rows import read_named
 from helpers.sampling import Still
 
 from loaders.samplers import ClipSampler, PKSampler, SubsetSampler
@@ -16,16 +17,7 @@ EXACT = [{"Resize": {"size": [32, 16]}}]
 pytestmark = pytest.mark.filterwarnings("ignore:.* fewer frames than|.* whole images:UserWarning")
 FIELDS = ("image", "label", "valid", "frame", "clip")
 #: Every way of drawing: NumPy, DALI's random operators, and the ones that draw for themselves.
-DRAWING = {
-    "crop": [{"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip", "TrivialAugmentWide"],
-    "crop after another": [
-        {"RandomRotation": {"degrees": 20}}, {"RandomResizedCrop": {"size": 32}},
-        {"GaussianBlur": {"kernel_size": 5}},
-    ],
-    "noise": [*EXACT, {"ElasticTransform": {}}, {"RandomErasing": {"p": 1.0, "value": "random"}}],
-    "PaddleClas": [{"RandCropImage": {"size": 32}}, {"RandFlipImage": {"flip_code": 1}}],
-    "reid": "reid-train",
-}  # fmt: skip
+DRAWING = read_named(__file__, "drawing", {"EXACT": EXACT})
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 from helpers import annotated, loading
 from helpers.datasets import FORMATS
 from helpers.loading import equal, state_after
+from helpers.rows import evaluate, read_named, read_rows
 
 import loaders
 from dataprep.options import Raw
@@ -16,17 +17,7 @@ from manifests.store import read_dataset, read_manifest
 
 RANDOM = [{"RandomResizedCrop": {"size": [48, 40]}}, "RandomHorizontalFlip", {"ColorJitter": {"brightness": 0.4}}]  # fmt: skip
 BOTH = ("image:left", "image:right")
-ORDERS = {
-    "stored": {"shuffle": False},
-    "shuffled": {"sampler": loaders.ShuffledSampler()},
-    "balanced": {"sampler": loaders.ClassBalancedSampler()},
-    "pk": {"sampler": loaders.PKSampler(2, 1)},
-    "skip": {"on_error": "skip"},
-    "bucket": {
-        "sampler": loaders.BucketSampler([(48, 64), (64, 48)]),
-        "transforms": "bucket-train",
-    },
-}
+ORDERS = read_named(__file__, "orders", vars(loaders))
 
 
 @pytest.fixture(scope="module")
@@ -128,22 +119,9 @@ def test_a_state_resumes_and_an_image_that_cannot_be_decoded_is_named(datasets, 
         assert [error.reason.split(":")[0] for error in loader.errors] == ["its image right"]
 
 
-MIXUP, PATCHES = {"MixupOperator": {"class_num": 2}}, loaders.transforms.Patchify(16, max_tokens=64)
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "transforms", "message"),
-    [
-        ("tfrecord", ("image:top",), RANDOM, 'has "image:top", but each sample of .* the images left, right'),
-        ("tfrecord", BOTH, [*RANDOM, MIXUP], "Mixup is for one image"),
-        ("tfrecord", BOTH, [PATCHES], "Patchify is for"),
-        ("uneven", ("image", "image:right"), RANDOM, "cannot crop all images of a sample alike"),
-        ("one", ("image:left",), RANDOM, 'has one image. Hint: use the field "image"'),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_done_is_refused_by_name(
-    name, fields, transforms, message, datasets, tmp_path
-):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_what_cannot_be_done_is_refused_by_name(row, message, datasets, tmp_path):
+    name, fields, transforms = evaluate(row, globals())
     dataset = datasets / name
     if not dataset.exists():
         for side, height in (("left", 50), ("right", 40)):

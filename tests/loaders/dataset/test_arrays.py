@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.loading import build, converted, take
 from helpers.pictures import encode
+from helpers.rows import evaluate, read_rows
 
 import loaders
 from manifests.errors import CallError, TableError
@@ -41,17 +42,9 @@ def datasets(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mmap", [True, False])
-@pytest.mark.parametrize(
-    ("names", "options"),
-    [
-        (["tfrecord"], {"shuffle": False}),
-        (["webdataset"], {"shuffle": "buffer"}),
-        (["tfrecord"], {"sampler": loaders.PKSampler(2, 3)}),
-        (["tfrecord", "webdataset"], {"mix": [0.7, 0.3]}),
-        (["webdataset"], {"views": [["ToTensor"], ["RandomHorizontalFlip", "ToTensor"]]}),
-    ],
-)
-def test_rows_belong_to_their_images(names, options, mmap, datasets):
+@pytest.mark.parametrize(("row", "options"), read_rows(__file__, "rows belong to their images"))
+def test_rows_belong_to_their_images(row, options, mmap, datasets):
+    names, options = evaluate(row), evaluate(options, vars(loaders))
     dataset = [datasets[name] for name in names] if len(names) > 1 else datasets[names[0]]
     given = {"batch_size": 6, "transforms": PIXELS, "fields": FIELDS, "mmap": mmap, **options}
     with build(dataset, dtype="float32", **given) as loader:

@@ -74,9 +74,8 @@ def test_columns_of_integers_and_floats_keep_their_values(prepared, tmp_path):
 @pytest.mark.parametrize("offset", [-MAX_LABEL_OFFSET, -2, -1, 1, 2, MAX_LABEL_OFFSET])
 def test_labels_do_not_wrap_around(offset, stored, tmp_path):
     """Without class names, -2**63 - 2 would be read as a large positive label."""
-    split = open_split(
-        make_dataset(tmp_path / "out", "tfrecord", [("jpg", b"image", 0)], shards=1), "train"
-    )
+    folder = make_dataset(tmp_path / "out", "tfrecord", [("jpg", b"image", 0)], shards=1)
+    split = open_split(folder, "train")
     components = replace(split.manifest.components, label_offset=offset)
     split = replace(split, manifest=replace(split.manifest, classes=(), components=components))
     with pytest.raises(DamagedError, match="labels go from 0 to 10000000"):
