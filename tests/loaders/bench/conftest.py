@@ -11,6 +11,5 @@ from helpers.pictures import encode, photo
 def photographs(tmp_path_factory) -> Path:
     """24 JPEGs of 480 x 360 in three classes, as TFRecord."""
     samples = [("jpg", encode(photo(number, 480, 360), "JPEG"), number % 3) for number in range(24)]
-    return handmade.make_dataset(
-        tmp_path_factory.mktemp("bench") / "photographs", "tfrecord", samples, shards=2
-    )
+    folder = tmp_path_factory.mktemp("bench") / "photographs"
+    return handmade.make_dataset(folder, "tfrecord", samples, shards=2)

@@ -1,5 +1,7 @@
 """How rates are measured: with a clock that the test moves."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from loaders.bench import measure as measuring
@@ -8,15 +10,10 @@ from loaders.bench.measure import Method, Rate, Source, measure, measure_in_turn
 
 @pytest.fixture
 def clock(monkeypatch):
-    class Clock:
-        now = 0.0
-
-    def sleep(seconds: float) -> None:
-        Clock.now += seconds
-
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: Clock.now)
-    monkeypatch.setattr(measuring.time, "sleep", sleep)
-    return Clock
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(measuring.time, "sleep", lambda s: setattr(clock, "now", clock.now + s))
+    return clock
 
 
 def measured(batch, prefetched, seconds, repeats):

@@ -6,12 +6,7 @@ from helpers.rows import evaluate, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.bench.results import (
-    ModelRates,
-    Remedy,
-    choose_remedy,
-    sentence,
-)
+from loaders.bench.results import ModelRates, Remedy, choose_remedy, sentence
 
 AT_256 = Remedy(
     "with shards at 256 px", "run `dataprep convert --resize-shorter 256`", rate(38_000)
@@ -47,8 +42,5 @@ def test_the_remedy_is_faster_and_the_cheapest_that_is_enough(rates, current, ne
         return
     assert found in faster
     enough = [each for each in faster if needed is None or each.rate.median >= needed]
-    assert (
-        found == enough[0]
-        if enough
-        else found.rate.median == max(each.rate.median for each in faster)
-    )
+    fastest = max(each.rate.median for each in faster)
+    assert found == enough[0] if enough else found.rate.median == fastest

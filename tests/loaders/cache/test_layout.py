@@ -29,9 +29,8 @@ def test_requests_bring_each_image_once_in_the_order_of_need(seed, count):
     layout = make_layout(rng.integers(1, 600_000, 200))
     rows = rng.permutation(200)[:count]
     requests = layout.requests(rows)
-    assert sorted(np.concatenate([request.rows for request in requests]).tolist()) == sorted(
-        rows.tolist()
-    )
+    brought = np.concatenate([request.rows for request in requests])
+    assert sorted(brought.tolist()) == sorted(rows.tolist())
     place = {row: number for number, row in enumerate(rows.tolist())}
     needed = [min(place[row] for row in request.rows.tolist()) for request in requests]
     assert needed == sorted(needed)

@@ -38,11 +38,8 @@ def test_one_request_in_twenty_fails(tmp_path, monkeypatch, options):
     monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)
     monkeypatch.setattr("loaders.cache.layout.REQUEST_RANGES", 1)
     with in_thread(server := gcs_server.Server("token", "bucket")):
-        values = {
-            "GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}",
-            "GOOGLE_BEARER_TOKEN": "token",
-        }
-        with environment(values):
+        url = f"http://127.0.0.1:{server.server_port}"
+        with environment({"GOOGLE_BASE_URL": url, "GOOGLE_BEARER_TOKEN": "token"}):
             upload(local, "gs://bucket/set")
             server.fault = fault
             found = epochs("gs://bucket/set", cache=tmp_path / "cache")

@@ -25,9 +25,8 @@ def test_draws_in_proportion_to_the_weights_as_torch_does():
     for drawn_counts in (ours, theirs):
         assert drawn_counts[0] == 0
         # Five standard deviations of a binomial distribution.
-        assert (
-            abs(drawn_counts - expected) <= 5 * np.sqrt(expected * (1 - expected / 50_000))
-        ).all()
+        deviation = np.sqrt(expected * (1 - expected / 50_000))
+        assert (abs(drawn_counts - expected) <= 5 * deviation).all()
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=50).filter(any), st.integers(1, 200))

@@ -31,9 +31,8 @@ STORE = {"latency": 0.001, "node_bandwidth": 1e9}
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     """160 images of about 100 KB in 4 shards."""
-    return handmade.make_dataset(
-        tmp_path_factory.mktemp("set") / "set", "tfrecord", noise(160, 400, 400), shards=4
-    )
+    folder = tmp_path_factory.mktemp("set") / "set"
+    return handmade.make_dataset(folder, "tfrecord", noise(160, 400, 400), shards=4)
 
 
 def run(dataset, window=None, **machines):
@@ -105,9 +104,8 @@ def test_the_command_needs_only_tables(dataset, tmp_path, warm):
     assert "batches of 1: 16 steps an epoch" in text
     assert "computed for 4 of 5 nodes" in text
     # The same figures as without a limit.
-    above, unlimited = (
-        loaders_simulate(*options[:6], *more) for more in (["--node-disk", "1GB"], [])
-    )
+    above = loaders_simulate(*options[:6], "--node-disk", "1GB")
+    unlimited = loaders_simulate(*options[:6])
     assert "a limit of 1.0 GB of the cache, which holds the split" in above
     assert "no limit of the cache" in unlimited
     assert above[above.index("epoch ") :] == unlimited[unlimited.index("epoch ") :]
