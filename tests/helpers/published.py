@@ -423,78 +423,62 @@ def make_places365(folder: Path) -> Expected:
 # --- as distributed, and as Kaggle has them -------------------------------------------------------
 
 
-def _moved(folder: Path, expected: Expected, places: Mapping[str, str]) -> Expected:
-    """Move files and folders of a dataset to other places, one after the other."""
-    for name, place in places.items():
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).rename(folder / place)
-    samples = {}
+def _doubled(*names: str) -> list[tuple[str, str]]:
+    """Return the moves of folders into folders of their names, as archives unpack at Kaggle."""
+    moves = []
+    for name in names:
+        moves += [(name, f"x/{name}"), ("x", name)]
+    return moves
+
+
+#: Datasets in other folders: the dataset, its folder, and what is moved to where, in this order.
+MOVED: dict[str, tuple[Callable[[Path], Expected], str, list[tuple[str, str]]]] = {
+    "CelebA as distributed": (make_celeba, "celeba", [
+        ("img_align_celeba", "Img/img_align_celeba"),
+        ("list_eval_partition.txt", "Eval/list_eval_partition.txt"),
+        ("list_attr_celeba.txt", "Anno/list_attr_celeba.txt"),
+        ("identity_CelebA.txt", "Anno/identity_CelebA.txt"),
+    ]),
+    "GTSRB as distributed": (make_gtsrb, "gtsrb", [
+        ("GTSRB/Training", "GTSRB/Final_Training/Images"),
+        ("GT-final_test.csv", "GTSRB/Final_Test/Images/GT-final_test.csv"),
+        ("GTSRB", "../GTSRB"),
+    ]),
+    "Stanford Cars of Kaggle": (make_cars, "stanford_cars", [
+        *_doubled("cars_train", "cars_test"), ("devkit", "car_devkit/devkit"),
+    ]),
+    "Food-101 of Kaggle": (make_food, "food-101", _doubled("meta")),
+    "Pets of Kaggle": (make_pets, "oxford-iiit-pet", _doubled("images", "annotations")),
+    "Caltech-256 of Kaggle": (make_caltech256, "caltech256", _doubled("256_ObjectCategories")),
+    "FGVC-Aircraft of Kaggle": (make_aircraft, "", _doubled("fgvc-aircraft-2013b")),
+    "Places365 in the original size": (make_places365, "", [
+        ("data_256_standard", "data_large"), ("val_256", "val_large"),
+    ]),
+}  # fmt: skip
+
+
+def make_moved(name: str, folder: Path) -> Expected:
+    """Write a dataset, and move its files and folders to other places."""
+    make, root, moves = MOVED[name]
+    expected, samples = make(folder), {}
+    for old, new in moves:
+        (folder / root / new).parent.mkdir(parents=True, exist_ok=True)
+        (folder / root / old).rename(folder / root / new)
     for path, row in expected.samples.items():
         moved = path
-        for name, place in places.items():
-            if moved.startswith(f"{name}/"):
-                moved = place + moved.removeprefix(name)
-        samples[moved] = row
-    return expected._replace(samples=samples)
-
-
-def make_celeba_as_distributed(folder: Path) -> Expected:
-    """The folders of the site of CelebA: Anno, Eval and Img."""
-    places = {
-        "img_align_celeba": "Img/img_align_celeba",
-        "list_eval_partition.txt": "Eval/list_eval_partition.txt",
-        "list_attr_celeba.txt": "Anno/list_attr_celeba.txt",
-        "identity_CelebA.txt": "Anno/identity_CelebA.txt",
-    }
-    return _moved(folder / "celeba", make_celeba(folder), places)
-
-
-def make_gtsrb_as_distributed(folder: Path) -> Expected:
-    """GTSRB_Final_Training_Images.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip."""
-    places = {
-        "GTSRB/Training": "GTSRB/Final_Training/Images",
-        "GT-final_test.csv": "GTSRB/Final_Test/Images/GT-final_test.csv",
-        "GTSRB": "../GTSRB",
-    }
-    expected = make_gtsrb(folder)
-    moved = _moved(folder / "gtsrb", expected, places)
-    (folder / "gtsrb").rmdir()
-    return moved._replace(
-        samples={path.removeprefix("../"): row for path, row in moved.samples.items()}
-    )
-
-
-#: Datasets of Kaggle in which folders are doubled: the dataset, the folder, and the doubled ones.
-DOUBLED: dict[str, tuple[Callable[[Path], Expected], str, tuple[str, ...]]] = {
-    "Stanford Cars of Kaggle": (make_cars, "stanford_cars", ("cars_train", "cars_test", "devkit")),
-    "Food-101 of Kaggle": (make_food, "food-101", ("meta",)),
-    "Pets of Kaggle": (make_pets, "oxford-iiit-pet", ("images", "annotations")),
-    "Caltech-256 of Kaggle": (make_caltech256, "caltech256", ("256_ObjectCategories",)),
-    "FGVC-Aircraft of Kaggle": (make_aircraft, "", ("fgvc-aircraft-2013b",)),
-}
-
-
-def make_doubled(name: str, folder: Path) -> Expected:
-    """A dataset of Kaggle in which archives were unpacked into folders of their names."""
-    make, root, names = DOUBLED[name]
-    expected = make(folder)
-    for each in names:
-        places = {each: f"x/{each}", "x": "car_devkit" if each == "devkit" else each}
-        expected = _moved(folder / root, expected, places)
-    if not root:  # Kaggle puts tables beside it
+        for old, new in moves:
+            if moved.startswith(f"{old}/"):
+                moved = new + moved.removeprefix(old)
+        samples[moved.removeprefix("../")] = row
+    if "GTSRB" in name:
+        (folder / root).rmdir()
+    if "Aircraft" in name:  # Kaggle puts tables beside it
         write(folder, "train.csv", "filename,Classes,Labels\n0034309.jpg,A300B4,1\n")
-    return expected
-
-
-def make_large_places365(folder: Path) -> Expected:
-    """The tars of Places365 in the original size, as they unpack, and the small images beside them."""
-    expected = make_places365(folder)
-    shutil.copytree(folder / "val_256", folder / "small")
-    shutil.copytree(folder / "data_256_standard", folder / "data_256")
-    places = {"data_256_standard": "data_large", "val_256": "val_large"}
-    expected = _moved(folder, expected, places)
-    (folder / "small").rename(folder / "val_256")
-    return expected._replace(notices=["skipped data_256, other copies"])
+    if "Places365" in name:  # the small images are there, too
+        shutil.copytree(folder / "data_large", folder / "data_256")
+        shutil.copytree(folder / "val_large", folder / "val_256")
+        expected = expected._replace(notices=["skipped data_256, other copies"])
+    return expected._replace(samples=samples)
 
 
 #: All published datasets, by a name for the test.
@@ -508,8 +492,6 @@ LAYOUTS: dict[str, Callable[[Path], Expected]] = {
     "Stanford Cars without labels of test": make_cars_without_test,
     "Stanford Cars in one folder": make_all_cars, "Flowers 102": make_flowers, "Pets": make_pets,
     "FGVC-Aircraft": make_aircraft, "CelebA": make_celeba,
-    "CelebA of Kaggle": make_celeba_of_kaggle, "CelebA as distributed": make_celeba_as_distributed,
-    "GTSRB as distributed": make_gtsrb_as_distributed,
-    **{name: partial(make_doubled, name) for name in DOUBLED}, "Places365": make_places365,
-    "Places365 in the original size": make_large_places365,
+    "CelebA of Kaggle": make_celeba_of_kaggle, "Places365": make_places365,
+    **{name: partial(make_moved, name) for name in MOVED},
 }  # fmt: skip
