@@ -20,15 +20,7 @@ KEPT = ""
 
 
 class Case(NamedTuple):
-    """An image file, and the reason why it is rejected at each level of validation.
-
-    Attributes:
-        name: file name.
-        data: the encoded image.
-        header: reason at ``validation="header"``, or `KEPT`.
-        decode: reason at ``validation="decode"``, or `KEPT`.
-
-    """
+    """An image file, and why it is rejected at ``validation="header"`` and ``"decode"``, or `KEPT`."""
 
     name: str
     data: bytes
