@@ -77,9 +77,7 @@ RECIPES = {
     "modern": Recipe((*CROP_FLIP, ("TrivialAugmentWide", {})), erase=0.1, mixes=True, epochs=10),
     "resized-crop": Recipe(PHOTOS, size=96, epochs=20, batch_size=256, lr=0.2),
 }
-TAKES = (
-    "30 minutes for 24 seeds; needs images of classes such as CIFAR-10, torchvision, scipy, a GPU"
-)
+TAKES = "30 minutes for 24 seeds; needs images of classes as of CIFAR-10, torchvision, scipy, a GPU"
 #: The name of a batch, which seeds its random numbers, and a row.
 Key = tuple[str, int]
 SHARED = [
@@ -203,10 +201,8 @@ def report_pairs(
     other, ours = (found.get(side, {}) for side in sides)
     seeds = sorted(set(ours) & set(other))
     if len(seeds) < 2:
-        raise SystemExit(
-            f"an interval needs two pairs of runs, there are {len(seeds)}. Hint: raise --seeds or"
-            " --seconds."
-        )
+        hint = "Hint: raise --seeds or --seconds."
+        raise SystemExit(f"an interval needs two pairs of runs, there are {len(seeds)}. {hint}")
     rows: list[Row] = []
     for side in sides:
         rows.append({"mean of the seeds": side, "seeds": len(seeds)})

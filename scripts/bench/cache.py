@@ -164,9 +164,8 @@ def compare_rivals(report: Report, args: Namespace, src: Path, versions: dict[st
     pairs = []
     for cold in (True, False):
         state = "cold" if cold else "warm"
-        sides[f"loaders, {state}"] = partial(
-            epoch, URL, args, "in order", args.work / "cache", cold=cold
-        )
+        cached = partial(epoch, URL, args, "in order", args.work / "cache", cold=cold)
+        sides[f"loaders, {state}"] = cached
         for name in PACKAGES:
             side = f"{name} {versions[name]}, {state}"
             sides[side] = partial(rival_epoch, args, name, cold=cold)

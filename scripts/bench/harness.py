@@ -8,12 +8,10 @@ A subject is a module beside this one. The first line of its docstring says what
 `TAKES` is a string, which `--list` reads without importing the module: a machine may lack what it
 imports. `OPTIONS` are made by `option` and `usual`, and `run(report, args)` measures.
 
-`Report.compare` runs each side once to warm up, then all sides in turn as often as `--repeats` says,
-so that a slow moment of the machine meets every side. It prints the median and the spread, and
-compares runs that followed each other. A target is `at_least` or `at_most` a number. `apart` calls a
-function in a new process: for memory, the start, and files that no process has mapped. `inputs`
-makes images and datasets, `feeds` opens what feeds a model and measures several in turn, and
-`by_hand` has DALI's pipelines without this project's packages.
+`Report.compare` runs each side once to warm up, then all sides in turn as often as `--repeats` says.
+A target is `at_least` or `at_most` a number. `apart` calls a function in a new process: for memory, the
+start, and files that no process has mapped. `inputs` makes images and datasets, `feeds` opens what feeds
+a model and measures several in turn, and `by_hand` has DALI's pipelines without this project's packages.
 
 The packages of this tree are measured, also if it is only a copy that nobody has installed.
 """

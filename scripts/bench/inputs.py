@@ -40,9 +40,8 @@ def fill_folder(files: Sequence[Path], src: Path, count: int, classes: int = 100
     for number in range(min(classes, count)):
         (src / f"class{number:04d}").mkdir(parents=True)
     for number in range(count):
-        os.link(
-            files[number % len(files)], src / f"class{number % classes:04d}" / f"{number:08d}.jpg"
-        )
+        place = src / f"class{number % classes:04d}"
+        os.link(files[number % len(files)], place / f"{number:08d}.jpg")
 
 
 def encoded(photo: Image.Image, kind: str, **options: Any) -> bytes:

@@ -116,9 +116,8 @@ def measure(args: Namespace, side: str, file: Path, processes: int, queues: int)
 
 def run(report: Report, args: Namespace) -> None:
     if args.count % args.batch_size:
-        raise WrongOptionError(
-            f"--count {args.count} is no multiple of --batch-size {args.batch_size}"
-        )
+        sizes = f"--count {args.count} is no multiple of --batch-size {args.batch_size}"
+        raise WrongOptionError(sizes)
     args.src, args.dataset = prepare(args)
     rows = []
     for side, name in ((OURS, "ours"), (HAND, "hand")):
