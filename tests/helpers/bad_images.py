@@ -101,6 +101,10 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes((data[at] ^ 0x10,)) + data[at + 1 :]
 
 
+def without_palette(png: bytes) -> bytes:
+    return png[:33] + png[png.index(b"IDAT") - 4 :]
+
+
 def encoded_photo(kind: str, mode: str = "RGB", **options: object) -> bytes:
     return encode(photo(7).convert(mode), kind, **options)
 

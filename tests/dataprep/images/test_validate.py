@@ -66,7 +66,9 @@ def test_reason(case: Case):
 
 
 def test_cases_have_unique_names_and_cover_all_reasons():
-    assert len({case.name for case in CASES}) == len(CASES) > 60
+    names = {case.name for case in CASES}
+    assert len(names) == len(CASES) > 60
+    assert {"no palette.png", "zero wide.webp"} < names
     assert {case.decode for case in CASES} - {""} == set(REASONS) - {
         "unreadable", "bad-name", "bad-label", "mask-size", "duplicate", "failed",
     }  # fmt: skip
