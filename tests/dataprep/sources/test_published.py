@@ -51,7 +51,7 @@ def test_torchvision_reads_the_same(name, tmp_path):
     source = read(tmp_path)
     class_name, splits, rows_of = ORACLES[name]
     oracle = getattr(datasets, class_name)
-    expected = {}
+    expected, found = {}, {}
     for split, arguments in splits.items():
         loader = {"loader": str} if rows_of is _loaded else {}
         # The checksums are of the whole files.
@@ -64,42 +64,32 @@ def test_torchvision_reads_the_same(name, tmp_path):
         labels = source.extra["labels"].to_pylist()
     elif name == "Flowers 102":  # this set has 3 of the 102 classes, whose names are their numbers
         labels = [int(source.classes[label]) - 1 for label in labels]
-    splits_of = [source.splits[split] for split in source.split]
-    found = dict(zip(source.path.to_pylist(), zip(splits_of, labels, strict=True), strict=True))
+    for path, split, label in zip(source.path.to_pylist(), source.split, labels, strict=True):
+        found[path] = source.splits[split], label
     assert found == expected
 
 
 # --- other labels and splits ----------------------------------------------------------------------
 
 
-def _labels(source):
-    return [source.classes[label] for label in source.label]
-
-
-def test_levels_of_aircraft(tmp_path):
-    published.make_aircraft(tmp_path)
-    source = read(tmp_path, label_column="manufacturer")
+def test_levels_partitions_and_splits_without_labels(tmp_path):
+    planes, textures, scenes, birds = (tmp_path / name for name in "abcd")
+    published.make_aircraft(planes)
+    source = read(planes, label_column="manufacturer")
     assert source.classes == ("Boeing", "McDonnell Douglas", "Airbus")
-    assert _labels(source)[:2] == ["Airbus", "Airbus"]
+    assert source.label[:2].tolist() == [2, 2]
     assert source.extra.column_names == ["variant", "family"]
-    refused(tmp_path, "--label-column maker: .* has no such column", label_column="maker")
-
-
-def test_partitions(tmp_path):
-    published.make_dtd(tmp_path / "dtd")
-    source = read(tmp_path / "dtd", split_column="split3")
+    refused(planes, "--label-column maker: .* has no such column", label_column="maker")
+    published.make_dtd(textures)
+    source = read(textures, split_column="split3")
     assert source.splits == ("train", "val", "test")
-    rows = dict(zip(source.path.to_pylist(), source.split.tolist(), strict=True))
-    assert rows["images/banded/banded_0009.jpg"] == 0
-    published.make_sun397_partitions(tmp_path / "sun")
-    source = read(tmp_path / "sun", split_column="split10")
+    assert source.split[source.path.to_pylist().index("images/banded/banded_0009.jpg")] == 0
+    published.make_sun397_partitions(scenes)
+    source = read(scenes, split_column="split10")
     assert "a/abbey/sun_0abc.jpg" not in source.path.to_pylist()
-    refused(tmp_path / "sun", "split1 to split10", split_column="split11")
-
-
-def test_without_labels_the_splits_stay(tmp_path):
-    published.make_cub(tmp_path)
-    source = read(tmp_path, label_type="none")
+    refused(scenes, "split1 to split10", split_column="split11")
+    published.make_cub(birds)
+    source = read(birds, label_type="none")
     assert (source.label_type, source.splits) == ("none", ("train", "test"))
 
 
@@ -122,7 +112,6 @@ def test_boxes_of_images(name, tmp_path):
 # --- refused --------------------------------------------------------------------------------------
 
 
-#: Files without which a dataset is refused by its name.
 @pytest.mark.parametrize(("name", "part"), read_rows(__file__, "parts"))
 def test_a_part_is_missing(name, part, tmp_path):
     published.LAYOUTS[name](tmp_path)
