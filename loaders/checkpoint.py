@@ -59,6 +59,7 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
         "layout": options.layout,
         "fields": list(options.fields),
         "device": options.device.kind,
+        "pipelines": options.pipelines,
         "on_error": options.on_error,
     }
 

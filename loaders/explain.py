@@ -12,6 +12,7 @@ from manifests.labels import LABELS
 from manifests.process.text import one_line, plural
 
 if TYPE_CHECKING:
+    from loaders.options import ResolvedOptions
     from loaders.spec import LoaderSpec
 
 
@@ -140,7 +141,7 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     yield (
         f"A batch: {tensors}{images}{' and '.join(shapes)}"
         f" {options.dtype}{_placed(spec)}, {batch_bytes / 2**20:,.1f} MiB; prefetch:"
-        f" {options.prefetch}; threads:"
+        f" {options.prefetch}{_in_turn(options)}; threads:"
         f" {options.num_threads}{hardware}"
     )
     note = queues_note() if options.device.is_gpu else None
@@ -150,6 +151,13 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
         yield f"threads, prefetch and hardware decoder from {options.tuning}, unless given"
     if spec.sizes is not None:
         yield from _memory_lines(spec.sizes, spec.settings)
+
+
+def _in_turn(options: ResolvedOptions) -> str:
+    """Return how many pipelines prepare batches, if there are several."""
+    if options.pipelines == 1:
+        return ""
+    return f" in each of {options.pipelines} pipelines"
 
 
 def _placed(spec: LoaderSpec) -> str:

@@ -540,7 +540,7 @@ class Loader(Generic[BatchT_co]):
         order = self._spec.order
         self._seen = self._seen.with_batch(at.epoch, at.batch, order.count(at.epoch, at.batch))
         if self._meter is not None:
-            planned = getattr(self._pipeline, "planned_batches", ())
+            planned = self._pipeline.planned_batches
             self._meter.batch(
                 began,
                 order.size(at),

@@ -361,6 +361,7 @@ class BuildRequest:
     caption_weights: str | None = _argument(_column, default=None)
     framework: FrameworkName = _argument(_one_of(FrameworkName), default="torch")
     prefetch: int | None = _argument(_integer(1, 64), default=None)
+    pipelines: int | None = _argument(_integer(1, 8), default=None)
     hw_decoder_load: float | None = _argument(_share, default=None)
     memory_limit: int | None = _argument(_bytes, default=None)
     mmap: bool | None = _argument(_flag(), default=None)
@@ -525,7 +526,8 @@ class ResolvedOptions:
         caption: which of several texts of a sample the field ``"caption"`` has.
         caption_weights: column with the weights of these texts; empty without one.
         framework: library that the tensors belong to.
-        prefetch: batches prepared in advance.
+        prefetch: batches that each pipeline prepares in advance.
+        pipelines: DALI pipelines that compute batches in turn.
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1.
             Unused on the CPU.
         memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
@@ -553,6 +555,7 @@ class ResolvedOptions:
     caption_weights: str
     framework: FrameworkName
     prefetch: int
+    pipelines: int
     hw_decoder_load: float
     memory_limit: float
     mmap: bool

@@ -188,6 +188,22 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """Which batches a pipeline computes, if several take turns: every `count`-th one, from `index` on."""
+
+    index: int = 0
+    count: int = 1
+
+    def number(self, run: int) -> int:
+        """Return the number of the batch that the pipeline computes in a run."""
+        return self.index + self.count * run
+
+
+#: One pipeline computes all batches.
+ONE_LANE = Lane()
+
+
+@dataclass(frozen=True, slots=True)
 class BatchShape:
     """Samples of a rank's batch, and the height and the width that its images get, in pixels."""
 

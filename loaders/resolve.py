@@ -22,7 +22,9 @@ from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import (
     MAX_THREADS,
+    PIPELINES_OF_POLICIES,
     PREFETCH,
+    PREFETCH_IN_TURN,
     PREFETCH_RAW,
     RESERVATIONS,
     ImageSizes,
@@ -110,8 +112,12 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
-    defaults = default_tuning(recipe, fusion, device, cores, sizes, smooth=not chosen.shuffle)
-    options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
+    pipelines = _pipelines(request, recipe, device, order)
+    smooth = not chosen.shuffle
+    defaults = default_tuning(
+        recipe, fusion, device, cores, sizes, smooth=smooth, pipelines=pipelines
+    )
+    options = _options(request, split, chosen, device, pipelines, tuning=tuned, defaults=defaults)
     settings = _settings(recipe, fusion, options, sizes, order)
     slow_orders: tuple[str, ...] = ()
     if sizes and whole_images:
@@ -345,6 +351,7 @@ def default_tuning(
     sizes: ImageSizes | None,
     *,
     smooth: bool,
+    pipelines: int = 1,
 ) -> Tuning:
     """Return the defaults for these images on this machine; `smooth` as in `GraphContext`."""
     threads = MAX_THREADS
@@ -354,9 +361,35 @@ def default_tuning(
         return Tuning(num_threads=cores, prefetch=prefetch, hw_decoder_load=load)
     if recipe.raw_size is not None:
         prefetch = PREFETCH_RAW
-    elif sizes is not None:
-        threads = sizes.threads
+    else:
+        if pipelines > 1:
+            prefetch = PREFETCH_IN_TURN
+        if sizes is not None:
+            threads = sizes.threads
     return Tuning(num_threads=min(cores, threads), prefetch=prefetch, hw_decoder_load=load)
+
+
+def _pipelines(request: BuildRequest, recipe: Recipe, device: Device, order: Order) -> int:
+    """Return how many pipelines compute batches in turn.
+
+    Raises:
+        CallError: there are several, and DALI's own reader reads the stored order.
+
+    """
+    if request.pipelines is not None:
+        if request.pipelines > 1 and not order.is_planned:
+            raise CallError(
+                f"pipelines={request.pipelines} needs an order that loaders plans, but DALI's reader"
+                " reads this split in stored order",
+                hint="remove pipelines, or pass shuffle=True or a sampler",
+            )
+        return request.pipelines
+    operations = [*recipe.operations]
+    for view in recipe.views:
+        operations += view.operations
+    if device.is_gpu and order.is_planned and any(each.is_policy for each in operations):
+        return PIPELINES_OF_POLICIES
+    return 1
 
 
 def _options(
@@ -364,6 +397,7 @@ def _options(
     split: OpenSplit,
     chosen: ChosenOrder,
     device: Device,
+    pipelines: int,
     *,
     tuning: Tuning,
     defaults: Tuning,
@@ -374,6 +408,7 @@ def _options(
         "shuffle": chosen.shuffle,
         "device": device,
         "ranks": chosen.batching.ranks,
+        "pipelines": pipelines,
         "last_batch": chosen.batching.last_batch,
         "memory_limit": first_given(request.memory_limit, math.inf),
         "mmap": first_given(request.mmap, not on_network(split)),
@@ -648,6 +683,7 @@ def _settings(
         threads=options.num_threads,
         hardware_load=options.hw_decoder_load,
         prefetch=options.prefetch,
+        pipelines=options.pipelines,
         spread=order.traits.spread,
         encoded=recipe.raw_size is None,
     )

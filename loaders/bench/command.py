@@ -150,6 +150,7 @@ def _speed_options(options: ResolvedOptions) -> dict[str, Any]:
         "device": str(options.device),
         "num_threads": options.num_threads,
         "prefetch": options.prefetch,
+        "pipelines": options.pipelines,
     }
     if options.device.is_gpu:
         shown["hw_decoder_load"] = options.hw_decoder_load

@@ -48,6 +48,8 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
             "pass sampler=loaders.ShuffledSampler() to loaders.build",
             lambda: resolve(replace(request, sampler=ShuffledSampler(), shuffle=None)),
         )
+    if stage == "augmentation" and spec.options.device.is_gpu and spec.options.pipelines == 1:
+        yield _with_option(request, "pipelines", 2)
     if stage == "delivery":
         yield _with_option(request, "prefetch", min(64, 2 * spec.options.prefetch + 1))
     else:
@@ -206,7 +208,9 @@ def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -
     fusion, *views = fuse_recipe(recipe)
     cores = usable_cores(options.ranks, 1)
     smooth = not options.shuffle
-    defaults = default_tuning(recipe, fusion, options.device, cores, sizes, smooth=smooth)
+    defaults = default_tuning(
+        recipe, fusion, options.device, cores, sizes, smooth=smooth, pipelines=options.pipelines
+    )
     for name, value in asdict(defaults).items():
         if getattr(request, name) is None:
             options = replace(options, **{name: value})

@@ -4,6 +4,7 @@
 `loaders.transforms` with `apply`, then `mix` and `finish`::
 
     pipeline              build a pipeline, start it, and take batches from it; begin here
+    lanes                 several pipelines that compute batches in turn
     readers               encoded images: in the order of a sampler, or in stored order
     graph                 `apply`, random streams, what all graphs share
     decode_normalize, color, combinators, crop_resize, erasing, geometry, mixing, patches,

@@ -190,7 +190,8 @@ def find_bad_images(
         if images is None:
             images = StoredImages(spec.split, tables, tolerant=True, others=others)
             opened.callback(images.close)
-        runs = range(position.read - 1, position.read + spec.options.prefetch)
+        ahead = spec.options.prefetch * spec.options.pipelines
+        runs = range(position.read - 1, position.read + ahead)
         upcoming = spec.order.upcoming(position.started, position.skipped)
         if upcoming is None:
             rows = _replayed(spec, tables, position.started, runs)

@@ -34,7 +34,7 @@ def describe_draws(spec: LoaderSpec) -> list[tuple[str, ...]]:
     options = spec.options
     seed = derive_seed(options.seed, 0, options.ranks.rank)
     streams = ShownStreams(seed, options.batch_size, first_frames(spec))
-    pipeline = make_pipeline(spec, streams, seed=seed, started=0)
+    pipeline = make_pipeline(spec, streams, spec.order.upcoming(0, 0), seed=seed, started=0)
     try:
         return streams.texts(pipeline)
     except RuntimeError as error:
@@ -71,9 +71,9 @@ class ShownStreams(RandomStreams):
         self._descriptions: list[_Description] = []
         self._views: list[int] = []
 
-    def seed(self, owner: Operation, name: str) -> int:
-        """Return a seed; see `RandomStreams.seed`."""
-        self._last_seed = super().seed(owner, name)
+    def derive(self, owner: Operation, name: str, lane: int) -> int:
+        """Return a seed, and remember it; see `RandomStreams.derive`."""
+        self._last_seed = super().derive(owner, name, lane)
         return self._last_seed
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from loaders.arrays import Array, Float32s, Ints
+from loaders.progress import ONE_LANE, Lane
 from loaders.transforms.base import BUCKET, AnySize, ImageSpec, Operation, no_buckets
 from manifests.errors import CallError
 
@@ -57,6 +58,7 @@ class RandomStreams:
         seed: int,
         batch_size: Callable[[int], int] | None = None,
         firsts: Ints | None = None,
+        lane: Lane = ONE_LANE,
     ) -> None:
         """Begin the draws.
 
@@ -66,24 +68,32 @@ class RandomStreams:
                 pipeline; `None` if all batches have as many as the graph.
             firsts: of each sample of a batch, the number of the sample whose values it gets: the
                 first frame of its clip, int64 [B]. `None` if each sample has values of its own.
+            lane: the batches that the graph computes. NumPy draws by the number of a batch, and so
+                the same in any lane; DALI's operators draw other values in each lane.
 
         """
         self._seed = seed
         self._batch_size = batch_size
         self._firsts = firsts
+        self._lane = lane
         self._uses: Counter[int] = Counter()
 
     def again(self, seed: int) -> RandomStreams:
         """Return the draws from the beginning, for batches of the same sizes."""
-        return RandomStreams(seed, self._batch_size, self._firsts)
+        return RandomStreams(seed, self._batch_size, self._firsts, self._lane)
 
     def seed(self, owner: Operation, name: str) -> int:
         """Return a seed, 0 to 2**31 - 1, for a DALI operator that draws random values itself."""
+        return self.derive(owner, name, self._lane.index)
+
+    def derive(self, owner: Operation, name: str, lane: int) -> int:
+        """Return the seed of a draw in a lane; 0 for the draws that are the same in all lanes."""
         key = zlib.crc32(f"{owner!r} {name}".encode())
         self._uses[key] += 1
-        return int(
-            np.random.SeedSequence([self._seed, key, self._uses[key]]).generate_state(1)[0] >> 1
-        )
+        numbers = [self._seed, key, self._uses[key]]
+        if lane:
+            numbers.append(lane)
+        return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 
     def uniform(self, owner: Operation, name: str, low: float, high: float) -> Node:
         """Draw float32 uniformly from [`low`, `high`)."""
@@ -143,7 +153,7 @@ class RandomStreams:
             known: returns arrays of a batch by its number, counted from the start of the pipeline.
 
         """
-        seed = self.seed(owner, name)
+        seed = self.derive(owner, name, 0)
 
         def draw_arrays(rng: np.random.Generator, number: int) -> list[Array]:
             count = batch_size
@@ -155,11 +165,12 @@ class RandomStreams:
             return list(map(np.ascontiguousarray, draw(rng, count, *arrays)))
 
         def draw_batch(batch: Any) -> tuple[Array, ...]:
-            rng = np.random.default_rng([seed, batch.epoch_idx, batch.iteration])
-            drawn = draw_arrays(rng, batch.iteration)
+            number = self._lane.number(batch.iteration)
+            rng = np.random.default_rng([seed, batch.epoch_idx, number])
+            drawn = draw_arrays(rng, number)
             if self._firsts is not None:
-                for number, values in enumerate(drawn):
-                    drawn[number] = values[self._firsts]
+                for position, values in enumerate(drawn):
+                    drawn[position] = values[self._firsts]
             return tuple(drawn)
 
         example = draw_arrays(np.random.default_rng(0), 0)

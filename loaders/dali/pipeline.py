@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
@@ -27,6 +26,7 @@ from loaders.dali.graph import (
     dali,
     fn,
 )
+from loaders.dali.lanes import Lanes, split_checkpoint
 from loaders.dali.mixing import mix
 from loaders.dali.patches import cut
 from loaders.dali.readers import READER, add_reader, derive_seed
@@ -34,7 +34,7 @@ from loaders.dali.targets import frames, label_images
 from loaders.dataset.damage import find_index_error
 from loaders.dataset.split import OpenSplit
 from loaders.options import ResolvedOptions
-from loaders.progress import Progress
+from loaders.progress import ONE_LANE, Lane, Position, Progress, Upcoming
 from loaders.spec import LoaderSpec, draw_budgets
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.patches import Patchify
@@ -45,10 +45,12 @@ from manifests.labels import LABEL_IMAGE
 def make_pipeline(
     spec: LoaderSpec,
     random: RandomStreams,
+    upcoming: Upcoming | None,
     *,
     seed: int,
     started: int,
     skipped: int = 0,
+    lane: Lane = ONE_LANE,
     checkpoint: bytes = b"",
 ) -> Pipeline:
     """Return a loader's pipeline, not yet built.
@@ -70,9 +72,11 @@ def make_pipeline(
     Args:
         spec: what the loader is built from.
         random: the random values of the transforms.
+        upcoming: the batches of all lanes; `None` for the stored order.
         seed: seed of the transforms; different on each rank.
         started: epoch of the first batch.
         skipped: batches of that epoch that come before the first batch.
+        lane: which of the batches this pipeline computes.
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first
             epoch.
 
@@ -81,10 +85,12 @@ def make_pipeline(
     fields = spec.fields
     pipeline = new_pipeline(spec.options, seed, checkpoint)
     with pipeline:
-        records = add_reader(spec, seed=seed, started=started, skipped=skipped)
+        records = add_reader(spec, upcoming, seed=seed, started=started, lane=lane)
         context = replace(
             new_context(spec.options, random),
-            budgets=partial(_pipeline_budgets, spec, started, skipped),
+            budgets=lambda operation, run: _pipeline_budgets(
+                spec, started, skipped, operation, lane.number(run)
+            ),
             bucket=records.bucket,
             known=records.known,
         )
@@ -179,7 +185,7 @@ def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -
     # With the dynamic executor each batch has its own memory, so users may keep a batch.
     return dali.Pipeline(
         batch_size=options.batch_size,
-        num_threads=options.num_threads,
+        num_threads=max(1, options.num_threads // options.pipelines),
         device_id=options.device.gpu_index,
         seed=seed,
         prefetch_queue_depth=options.prefetch,
@@ -259,7 +265,7 @@ def release_memory() -> None:
 def _pipeline_budgets(
     spec: LoaderSpec, started: int, skipped: int, operation: Patchify, number: int
 ) -> Ints:
-    """Return the budgets of the images of a batch by its number from the start of the pipeline.
+    """Return the budgets of the images of a batch by its number from the start of the lanes.
 
     Args:
         spec: what the loader is built from.
@@ -278,29 +284,59 @@ _log = logging.getLogger(__name__)
 _VERIFY = "run `dataprep verify` to find the damaged file"
 
 
-def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
-    """Build the pipeline for a loader's progress, and let DALI start its first batch.
+def start_pipeline(spec: LoaderSpec, progress: Progress) -> Lanes:
+    """Build the pipelines for a loader's progress, and let DALI start their first batches.
 
     Raises:
         IndexFileError: DALI cannot read an index file, or it does not fit the manifest.
+        ValueError: the checkpoint is damaged.
 
     """
     begin = time.monotonic()
-    options = spec.options
     position = progress.position
+    upcoming = spec.order.upcoming(position.started, position.skipped)
+    count = spec.options.pipelines
+    checkpoints = split_checkpoint(progress.checkpoint, count)
+    pipelines = []
+    for index, checkpoint in enumerate(checkpoints):
+        pipelines.append(
+            _start_lane(spec, position, upcoming, lane=Lane(index, count), checkpoint=checkpoint)
+        )
+    lanes = Lanes(pipelines, checkpoints, position.read)
+    lanes.start()
+    _log.info(
+        "the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch
+    )
+    return lanes
+
+
+def _start_lane(
+    spec: LoaderSpec,
+    position: Position,
+    upcoming: Upcoming | None,
+    *,
+    lane: Lane,
+    checkpoint: bytes,
+) -> Pipeline:
+    """Build the pipeline of a lane."""
+    options = spec.options
     started = position.started
     skipped = position.skipped
-    samples = _batch_size(spec, started, skipped)
+    samples = _batch_size(upcoming)
     if samples is not None:
-        options = replace(options, hw_decoder_load=_first_load(spec, samples(position.read)))
+        # Of the first batch of the lane from this position on.
+        first = lane.number(max(0, -(-(position.read - lane.index) // lane.count)))
+        options = replace(options, hw_decoder_load=_first_load(spec, samples(first)))
     seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
     pipeline = make_pipeline(
         replace(spec, options=options),
-        RandomStreams(seed, samples, first_frames(spec)),
+        RandomStreams(seed, samples, first_frames(spec), lane),
+        upcoming,
         seed=seed,
         started=started,
         skipped=skipped,
-        checkpoint=progress.checkpoint,
+        lane=lane,
+        checkpoint=checkpoint,
     )
     try:
         pipeline.build()
@@ -314,16 +350,11 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
             f" manifest states {spec.split.samples}",
             hint=_VERIFY,
         )
-    pipeline.schedule_run()
-    _log.info(
-        "the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch
-    )
     return pipeline
 
 
-def _batch_size(spec: LoaderSpec, started: int, skipped: int) -> Callable[[int], int] | None:
-    """Return a function that returns the samples of a batch of a pipeline, if they differ."""
-    upcoming = spec.order.upcoming(started, skipped)
+def _batch_size(upcoming: Upcoming | None) -> Callable[[int], int] | None:
+    """Return a function that returns the samples of a batch by its number, if they differ."""
     if upcoming is None or upcoming.shapes is None:
         return None
     shape = upcoming.shapes.of_batch
@@ -358,14 +389,12 @@ def first_frames(spec: LoaderSpec) -> Ints | None:
     return None if spec.order.clipped is None else numbers - numbers % spec.order.unit
 
 
-def take_batch(
-    pipeline: Pipeline, split: OpenSplit, check_shards: Callable[[], None] | None
-) -> Any:
-    """Return DALI's outputs for the next batch, and let DALI start the one after it.
+def take_batch(lanes: Lanes, split: OpenSplit, check_shards: Callable[[], None] | None) -> Any:
+    """Return DALI's outputs for the next batch, and let DALI start another one.
 
     Args:
-        pipeline: the pipeline.
-        split: the split that it reads, for error messages.
+        lanes: the pipelines.
+        split: the split that they read, for error messages.
         check_shards: checks shards that DALI has mapped; `None` if it maps none.
 
     Raises:
@@ -373,11 +402,10 @@ def take_batch(
 
     """
     try:
-        outputs = pipeline.share_outputs()
-        pipeline.release_outputs()
+        outputs = lanes.take()
         if check_shards is not None:
             check_shards()
-        pipeline.schedule_run()
+        lanes.schedule()
     except (RuntimeError, StopIteration) as error:
         raise translate_error(error, split) from error
     return outputs
@@ -394,14 +422,14 @@ def _index_error(error: RuntimeError, split: OpenSplit) -> Exception:
     return error
 
 
-#: What a pipeline does, in order. Each one contains the ones before it.
+#: What pipelines do, in order. Each one contains the ones before it.
 Stage: TypeAlias = Literal["reading", "decoding", "augmentation"]
 
 
-def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
-    """Build a pipeline that ends after a stage, and let DALI start its first batch.
+def start_stage(spec: LoaderSpec, stage: Stage) -> Lanes:
+    """Build pipelines that end after a stage, and let DALI start their first batches.
 
-    It has the loader's reader, threads, prefetching and random numbers.
+    They have the loader's reader, threads, prefetching and random numbers.
 
     Args:
         spec: what the loader is built from.
@@ -414,11 +442,11 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
     """
     if stage == "augmentation":
         return start_pipeline(spec, Progress.start(spec.order.batches))
-    options = spec.options
+    options = replace(spec.options, pipelines=1)
     seed = derive_seed(options.seed, 0, options.ranks.rank)
     pipeline = new_pipeline(options, seed)
     with pipeline:
-        records = add_reader(spec, seed=seed, started=0)
+        records = add_reader(spec, spec.order.upcoming(0, 0), seed=seed, started=0)
         if stage == "reading":
             # Images are mapped: without an operator that reads them, nothing would come from the
             # disk.
@@ -432,5 +460,6 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
             result = apply(spec.fusion.operations[0], records.encoded, ImageSpec(), context)
         pipeline.set_outputs(result, *records.metadata)
     pipeline.build()
-    pipeline.schedule_run()
-    return pipeline
+    lanes = Lanes((pipeline,))
+    lanes.start()
+    return lanes

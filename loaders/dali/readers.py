@@ -24,7 +24,7 @@ from loaders.arrays import Bools, Bytes, Float32s, Ints
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
-from loaders.progress import Shapes, Upcoming
+from loaders.progress import ONE_LANE, Lane, Shapes, Upcoming
 from loaders.ranks import Ranks
 from loaders.samplers.draws import permutation
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TensorCPU: Any = _tensors.TensorCPU
 TensorListCPU: Any = _tensors.TensorListCPU
 
-#: Returns the rows of a batch by its number, counted from the start of the pipeline.
+#: Returns the rows of a batch by its number, counted from the start of the lanes.
 RowsOf: TypeAlias = Callable[[int], Ints]
 
 #: Batches that are prepared before DALI asks for them. Their images are views of memory-mapped
@@ -51,17 +51,19 @@ COPIED_BYTES = 16_384
 READ_AHEAD_BATCHES = 8
 
 
-def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -> ReaderOutputs:
+def add_reader(
+    spec: LoaderSpec, upcoming: Upcoming | None, *, seed: int, started: int, lane: Lane = ONE_LANE
+) -> ReaderOutputs:
     """Add the reader of a loader to the graph: DALI's own for the stored order, otherwise one that follows a sampler.
 
     Args:
         spec: what the loader is built from.
+        upcoming: the batches of all lanes; `None` for the stored order.
         seed: seed of the order within the shuffle buffer of DALI's own readers.
         started: epoch of the first batch.
-        skipped: batches of that epoch that come before the first batch. 0 for the stored order.
+        lane: which of the batches to read. The stored order has one lane.
 
     """
-    upcoming = spec.order.upcoming(started, skipped)
     if upcoming is None:
         return read_stored(
             spec.split,
@@ -83,6 +85,7 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
         prefetch=spec.options.prefetch,
         others=spec.fields.others,
         present=spec.fields.present,
+        lane=lane,
     )
 
 
@@ -98,6 +101,7 @@ def read_planned(
     prefetch: int,
     others: Sequence[str],
     present: Mapping[str, Callable[[Ints], Bools]],
+    lane: Lane,
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
@@ -107,37 +111,40 @@ def read_planned(
         prefetch: batches that the pipeline computes ahead of the one in use.
         others: names of the other images of a sample that fields need.
         present: which of some rows have an image, for images that not all samples have.
+        lane: which of the batches to return.
 
     """
     rows_of = lru_cache(READ_AHEAD_BATCHES + PREPARED_BATCHES + prefetch + 2)(upcoming.rank_rows)
-    batches = PlannedBatches(upcoming, rows_of, images, prefetch)
+    batches = PlannedBatches(upcoming, rows_of, images, prefetch, lane=lane)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
     # Several sources, so that DALI drops the ones that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
     bucket = known = None
     if upcoming.shapes is not None:
-        bucket, known = _read_buckets(upcoming.shapes, rows_of)
+        bucket, known = _read_buckets(upcoming.shapes, rows_of, lane)
     nodes = {}
     for name in others:
-        of_name = PlannedBatches(upcoming, rows_of, images, prefetch, component=name)
+        of_name = PlannedBatches(upcoming, rows_of, images, prefetch, lane=lane, component=name)
         nodes[name] = fn.external_source(of_name.images, dtype=types.UINT8, ndim=1, **kwargs)
     there = {}
     for name, are_present in present.items():
-        source = _presence_of(rows_of, are_present)
+        source = _presence_of(rows_of, are_present, lane)
         there[name] = fn.external_source(
             source, dtype=types.UINT8, ndim=0, batch=True, batch_info=True
         )
     return ReaderOutputs(encoded, row=row, bucket=bucket, known=known, others=nodes, present=there)
 
 
-def _presence_of(rows_of: RowsOf, present: Callable[[Ints], Bools]) -> Callable[[Any], Bytes]:
+def _presence_of(
+    rows_of: RowsOf, present: Callable[[Ints], Bools], lane: Lane
+) -> Callable[[Any], Bytes]:
     """Return a source of 1 for each sample of a batch that has an image, else 0: uint8 [B]."""
-    return lambda batch: present(rows_of(batch.iteration)).astype(np.uint8)
+    return lambda batch: present(rows_of(lane.number(batch.iteration))).astype(np.uint8)
 
 
 def _read_buckets(
-    shapes: Shapes, rows_of: RowsOf
+    shapes: Shapes, rows_of: RowsOf, lane: Lane
 ) -> tuple[Node, Callable[[int], Sequence[Float32s]]]:
     """Return `bucket` and `known` of `ReaderOutputs`."""
 
@@ -149,7 +156,7 @@ def _read_buckets(
         return shapes.sides[rows_of(number)], of_bucket(number)
 
     bucket = fn.external_source(
-        lambda batch: of_bucket(batch.iteration),
+        lambda batch: of_bucket(lane.number(batch.iteration)),
         dtype=types.FLOAT,
         ndim=1,
         batch=True,
@@ -170,6 +177,8 @@ class PlannedBatches:
         rows_of: RowsOf,
         images: Images,
         prefetch: int,
+        *,
+        lane: Lane,
         component: str = "",
     ) -> None:
         """Prepare to return batches.
@@ -179,6 +188,7 @@ class PlannedBatches:
             rows_of: returns the rows of a batch by its number; remembers the rows of the last batches.
             images: random access to the images.
             prefetch: batches that the pipeline computes ahead of the one in use.
+            lane: which of the batches to return.
             component: name of the image of each sample; empty for the first one.
 
         """
@@ -188,11 +198,12 @@ class PlannedBatches:
         self._upcoming = upcoming
         self._rows_of = rows_of
         self._images = images
+        self._lane = lane
         # Images of an object store are fetched ahead anyway, and Ctrl-C must end the wait for them.
         kept = used
         if not images.is_remote:
             kept += PREPARED_BATCHES
-        prepare = _Preparation(rows_of, images, kept, component)
+        prepare = _Preparation(rows_of, images, kept, lane, component)
         self._prepared: Callable[[int], tuple[Any, Callable[[], None]]] = prepare
         #: Releases the images, which keep their shards mapped. DALI must not use them any more.
         self.release = prepare.release
@@ -213,15 +224,14 @@ class PlannedBatches:
 
     def rows(self, batch: Any) -> Ints:
         """Return the rows of a batch, int64 [B]; `batch` is DALI's ``BatchInfo``."""
-        rows = self._rows_of(batch.iteration)
+        rows = self._rows_of(self._lane.number(batch.iteration))
         self._alive.append(rows)
         return rows
 
     def images(self, batch: Any) -> Any:
         """Return the encoded images of a batch as DALI's tensor list, uint8 [bytes] per sample."""
-        number = batch.iteration
-        self._images.follow(number, self._upcoming)
-        tensors, check_readable = self._prepared(number)
+        self._images.follow(self._lane.number(batch.iteration), self._upcoming)
+        tensors, check_readable = self._prepared(batch.iteration)
         check_readable()
         return tensors
 
@@ -229,9 +239,12 @@ class PlannedBatches:
 class _Preparation:
     """Makes the images of a batch ready for DALI, and lets the system read the next batches from disk."""
 
-    def __init__(self, rows_of: RowsOf, images: Images, kept: int, component: str) -> None:
+    def __init__(
+        self, rows_of: RowsOf, images: Images, kept: int, lane: Lane, component: str
+    ) -> None:
         self._rows_of = rows_of
         self._images = images
+        self._lane = lane
         self._component = component
         self._requested = 0
         # To release the images of a batch takes 0.1 ms, so the thread that prepares does it.
@@ -241,12 +254,13 @@ class _Preparation:
         """Release the images of the batches in use."""
         self._alive.clear()
 
-    def __call__(self, number: int) -> tuple[Any, Callable[[], None]]:
+    def __call__(self, run: int) -> tuple[Any, Callable[[], None]]:
         """Return the images of a batch as DALI's tensor list, and a function that checks that they can be read."""
-        for coming in range(max(number, self._requested), number + READ_AHEAD_BATCHES + 1):
-            self._images.prefetch(self._rows_of(coming), self._component)
-        self._requested = number + READ_AHEAD_BATCHES + 1
-        rows = self._rows_of(number)
+        following = run + READ_AHEAD_BATCHES // self._lane.count + 1
+        for coming in range(max(run, self._requested), following):
+            self._images.prefetch(self._rows_of(self._lane.number(coming)), self._component)
+        self._requested = following
+        rows = self._rows_of(self._lane.number(run))
         encoded, check_readable = self._images.images_to_check(rows, self._component)
         images = _tensor_list(encoded)
         self._alive.append(images)

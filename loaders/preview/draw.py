@@ -258,6 +258,7 @@ def _of_one_batch(
         last_batch="pad",
         fields=fields,
         prefetch=1,
+        pipelines=1,
         memory_limit=math.inf,
         on_error="raise",
     )
@@ -278,7 +279,7 @@ def _of_one_batch(
         options=options,
         order=PlannedOrder(spec.split.samples, Batching(size, "pad", ranks), plan),
         fields=Fields(spec.split, tables, fields, planned=True),
-        settings=replace(spec.settings, batch_size=size, prefetch=1),
+        settings=replace(spec.settings, batch_size=size, prefetch=1, pipelines=1),
     )
     return replace(changed, images=_open_images(changed, tables))
 

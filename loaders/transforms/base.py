@@ -331,6 +331,11 @@ class Operation(Checked):
         return False
 
     @property
+    def is_policy(self) -> bool:
+        """Whether the graph has branches for the steps of a policy, which are many operators."""
+        return False
+
+    @property
     def work(self) -> int:
         """How many operations the graph computes for it, with the ones that it contains."""
         return 1

@@ -64,6 +64,11 @@ class Combinator(Operation):
         return any(each.moves_pixels for each in self.inner)
 
     @property
+    def is_policy(self) -> bool:
+        """Whether one of the operations is."""
+        return any(each.is_policy for each in self.inner)
+
+    @property
     def work(self) -> int:
         """How many operations it contains."""
         return sum(each.work for each in self.inner)

@@ -156,6 +156,11 @@ class Policy(Operation):
     probability: float
 
     @property
+    def is_policy(self) -> bool:
+        """True: it is one."""
+        return True
+
+    @property
     def rows(self) -> Rows:
         """What is drawn from."""
         raise NotImplementedError

@@ -94,10 +94,9 @@ def test_a_pipeline_in_use_keeps_its_shards(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     loader = build(folder)
     next(iter(loader))
-    pipeline = loader._pipeline
+    pipelines = loader._pipeline
     loader.close()
     # The images of the next batches, if DALI has not decoded them yet, are still mapped.
-    pipeline.share_outputs()
-    pipeline.release_outputs()
-    del pipeline
+    pipelines.take()
+    del pipelines
     assert mappings(folder) == 0

@@ -23,6 +23,9 @@ from loaders.resolve import default_tuning
 DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
 
 
+CROP = [{"RandomResizedCrop": {"size": 32}}]
+
+
 @pytest.fixture
 def folder(prepared):
     return prepared["mixed tfrecord"]
@@ -103,6 +106,24 @@ def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(folde
     for shuffle, load in zip((True, False), evaluate(loads), strict=True):
         options = resolve(folder, device="auto", transforms=evaluate(row), shuffle=shuffle)
         assert options.hw_decoder_load == load
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("options", "pipelines", "prefetch"),
+    [
+        ({"transforms": "modern-train"}, 2, 4),
+        ({"transforms": [{"RandomApply": {"transforms": ["TrivialAugmentWide"]}}, *CROP]}, 2, 4),
+        ({"transforms": [], "views": [CROP, ["TrivialAugmentWide", *CROP]]}, 2, 4),
+        ({"transforms": "modern-train", "pipelines": 1}, 1, 2),
+        ({"transforms": "modern-train", "shuffle": "buffer"}, 1, 2),
+        ({"transforms": "modern-train", "device": "cpu"}, 1, 2),
+        ({"transforms": "imagenet-train"}, 1, 2),
+    ],
+)
+def test_policies_run_in_two_pipelines_on_a_gpu(folder, options, pipelines, prefetch):
+    options = resolve(folder, **{"device": "auto", "shuffle": True, **options})
+    assert (options.pipelines, options.prefetch) == (pipelines, prefetch)
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -41,9 +41,7 @@ def raw(tmp_path_factory, make_photos):
 @pytest.mark.parametrize("shuffle", [False, "buffer", None])
 def test_stages_of_a_pipeline(photographs, shuffle):
     spec = resolve(request_for(photographs, shuffle=shuffle))
-    reading, decoding = (
-        start_stage(spec, stage).share_outputs() for stage in ("reading", "decoding")
-    )
+    reading, decoding = (start_stage(spec, stage).take() for stage in ("reading", "decoding"))
     # Every JPEG has a byte 0xFF.
     assert np.asarray(reading[0].as_tensor()).ravel().tolist() == [255] * 4
     for image in map(np.asarray, decoding[0]):
@@ -55,7 +53,7 @@ def test_stages_of_a_pipeline(photographs, shuffle):
 def test_the_last_stage_is_the_pipeline_of_the_loader(photographs):
     request = request_for(photographs, seed=7)
     spec = resolve(request)
-    last = np.asarray(start_stage(spec, "augmentation").share_outputs()[0].as_tensor())
+    last = np.asarray(start_stage(spec, "augmentation").take()[0].as_tensor())
     spec.close()
     with Loader(resolve(request)) as loader:
         images, _ = next(iter(loader))
