@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -50,16 +50,25 @@ class Source:
     """A surface: one kind of source.
 
     Args:
-        make: returns the files of a source, some of them mutated, and the options.
+        make: returns the files of a source, some of them mutated, and perhaps its options.
         oracle: compares what was made with the case.
+        ways: more options, of which each case has one.
 
     """
 
     def __init__(
-        self, make: Callable[[Random], Case], oracle: Callable[[Case, Made], None]
+        self,
+        make: Callable[[Random], Case],
+        oracle: Callable[[Case, Made], None],
+        ways: Sequence[Sequence[str]] = STORED,
     ) -> None:
-        self.make = make
-        self._oracle = oracle
+        self._make, self._oracle, self._ways = make, oracle, ways
+
+    def make(self, rng: Random) -> Case:
+        """Return the files of a source, and the options."""
+        case = self._make(rng)
+        options = [*json.loads(case.get("options", b"[]")), *rng.choice(self._ways)]
+        return {**case, "options": json.dumps(options).encode()}
 
     def check(self, case: Case, folder: Path) -> None:
         """Convert, verify and load, and compare with the oracle."""

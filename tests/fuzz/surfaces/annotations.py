@@ -22,15 +22,10 @@ from fuzz import mutate
 from fuzz.checks import Case, require
 from fuzz.encoded import odd_png
 from fuzz.seeds import images
-from fuzz.sources import STORED, Made, Source, each_row
+from fuzz.sources import Made, Source, each_row
 
 #: Height and width of the images of `seeds.images`.
 _SIDES = (12, 16)
-
-
-def _with_options(rng: Random, case: Case, *options: str) -> Case:
-    """Add the options of a case, with another way to store images."""
-    return {**case, "options": json.dumps([*options, *rng.choice(STORED)]).encode()}
 
 
 # --- COCO ---------------------------------------------------------------------------------------
@@ -61,7 +56,7 @@ def _coco(rng: Random) -> Case:
     if rng.random() < 0.3:
         data = mutate.mutate_bytes(rng, data)
     case = {f"train/{image}": content for image, content in images().items()}
-    return _with_options(rng, {**case, f"annotations/{name}": data})
+    return {**case, f"annotations/{name}": data}
 
 
 def _check_coco(case: Case, row: dict[str, Any], made: Made) -> None:
@@ -130,7 +125,7 @@ def _voc(rng: Random) -> Case:
     if rng.random() < 0.3:
         stems = mutate.mutate_text(rng, "".join(f"{Path(name).stem}\n" for name in images()))
         case["ImageSets/Main/train.txt"] = stems.encode("utf-8", "surrogatepass")
-    return _with_options(rng, case)
+    return case
 
 
 def _check_voc(case: Case, row: dict[str, Any], made: Made) -> None:
@@ -158,7 +153,7 @@ def _masks(rng: Random) -> Case:
         case |= {f"images/{name}": content, f"{folder}/{Path(name).stem}.png": data}
     if rng.random() < 0.2:
         del case[rng.choice(list(case))]
-    return _with_options(rng, case)
+    return case
 
 
 def _other_mask(rng: Random, random: np.random.Generator) -> bytes:
@@ -223,7 +218,7 @@ def _labels(rng: Random) -> Case:
     separator = ["--label-separator", rng.choice(("|", ";", " "))]
     options += rng.choice(([], [], separator, ["--val-fraction", "0.4"]))
     data = mutate.mutate_bytes(rng, data) if rng.random() < 0.1 else data
-    return _with_options(rng, {**images(), f"rows{suffix}": data}, *options)
+    return {**images(), f"rows{suffix}": data, "options": json.dumps(options).encode()}
 
 
 def _written(rng: Random, rows: list[dict[str, Any]], column: str) -> tuple[str, bytes]:

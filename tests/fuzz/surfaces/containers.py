@@ -8,7 +8,6 @@ import struct
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -21,7 +20,7 @@ from helpers.make_sources import MAKERS, Image, tar_of
 from fuzz import mutate
 from fuzz.checks import Case, read_folder, require
 from fuzz.seeds import CLASSES, images
-from fuzz.sources import STORED, Made, Source, each_row
+from fuzz.sources import Made, Source, each_row
 from fuzz.surfaces.datasets import CHANGES
 
 
@@ -231,18 +230,9 @@ def _member_sizes(data: bytes) -> set[int] | None:
         return None
 
 
-def _source(make: Callable[[Random], Case], check: Callable[..., None]) -> Source:
-    def make_with_options(rng: Random) -> Case:
-        case = make(rng)
-        options = [*json.loads(case.get("options", b"[]")), *rng.choice(STORED)]
-        return {**case, "options": json.dumps(options).encode()}
-
-    return Source(make_with_options, each_row(check))
-
-
 SURFACES = {
-    "hugging-face": _source(_hugging_face, _check_hugging_face),
-    "recordio": _source(_recordio, _check_container),
-    "lmdb": _source(_lmdb, _check_container),
-    "archive": _source(_archive, _check_archive),
+    "hugging-face": Source(_hugging_face, each_row(_check_hugging_face)),
+    "recordio": Source(_recordio, each_row(_check_container)),
+    "lmdb": Source(_lmdb, each_row(_check_container)),
+    "archive": Source(_archive, each_row(_check_archive)),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -55,9 +54,9 @@ def _source(
             else:
                 data = mutate.mutate_bytes(rng, data, 100 if choice < 0.7 else None)
             case[f"class/{number:02d}.{suffix}"] = data
-        return {**case, "options": json.dumps([*_ONE_KIND, *rng.choice(options)]).encode()}
+        return case
 
-    return Source(make, _check)
+    return Source(make, _check, [(*_ONE_KIND, *each) for each in options])
 
 
 def _check(case: Case, made: Made) -> None:

@@ -66,7 +66,7 @@ def _source(make_list: MakeList, read_list: ReadList) -> Source:
                 is_equal = True
             require(is_equal, f"another label: {label!r}, but {row}")
 
-    return Source(make, oracle)
+    return Source(make, oracle, ways=[[]])
 
 
 # --- list files ---------------------------------------------------------------------------------
