@@ -6,12 +6,14 @@ import json
 import os
 import tarfile
 from pathlib import Path
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
 from helpers import oracles
 from helpers.datasets import FORMATS, flip
 
+from dataprep.indexing import index as index_module
 from dataprep.indexing.index import index_shards
 from dataprep.ledger.state import Journal, journal_bytes
 from dataprep.options import IndexOptions
@@ -373,6 +375,21 @@ def test_only_the_given_shards_are_indexed(folder, jpegs, pattern):
     shards = [shard.name for split in result.manifest.splits for shard in split.shards]
     assert shards == BRACES[pattern]
     assert len(list(folder.glob("*.idx"))) == len(shards)
+
+
+def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, monkeypatch):
+    for number in range(3):
+        shard_of("tar", folder / f"{number}", labeled(jpegs))
+    run = mock.Mock(side_effect=lambda function, tasks, _: (function(task) for task in tasks))
+    monkeypatch.setattr(index_module.engines, "run", run)
+    monkeypatch.setattr(index_module.engines, "default_workers", lambda: 2)
+    for bytes_per_worker, records_per_worker in ((1 << 30, 1), (1, 20_000), (1, 1)):
+        monkeypatch.setattr(index_module, "_BYTES_PER_WORKER", bytes_per_worker)
+        monkeypatch.setattr(index_module, "_RECORDS_PER_WORKER", records_per_worker)
+        index(folder, workers=None)
+    index(folder, workers=None, validate="header")  # reads all bytes
+    index(folder, workers=9)
+    assert [call.args[2] for call in run.mock_calls] == [1, 1, 2, 2, 3]
 
 
 def test_a_different_index_is_replaced_only_with_overwrite(folder, jpegs):
