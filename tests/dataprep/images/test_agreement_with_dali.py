@@ -49,7 +49,8 @@ def test_dali_decodes_mutated_images_that_are_kept(python):
     surfaces = [SURFACES[name] for name in ("jpeg", "png", "webp", "bmp", "tiff", "ppm", "jp2")]
     for suffix in ("jpg", "png", "webp", "bmp", "tif", "ppm", "jp2"):
         intact += seeds(suffix)
-    assert sum(map(kept, intact)) > 40
+    # PNG and PPM of 16 bits, and TIFF of one bit, are refused.
+    assert sum(map(kept, intact)) == len(intact) - 3
     while len(images) < COUNT:
         case = draw.choice(surfaces).make(draw)
         del case["options"]
