@@ -21,7 +21,7 @@ The normal test suite checks a fixed sequence of cases (`test_fuzz`). To run mor
 The input of each failing case is saved in ``fuzz-found``, and the command that checks it again is
 printed. To debug one, unzip it: it contains the files as the commands see them.
 
-To add a surface, add a file to `surfaces` and its name to `surfaces.NAMES`. `mutate` has mutations
-of bytes, text and JSON, `checks` runs commands and the loader in limited child processes, and
-`seeds` makes intact datasets.
+To add a surface, add a file to `surfaces` and its name there. `mutate` has mutations of bytes, text
+and JSON, `checks` runs commands and the loader in limited child processes, `sources` converts and
+compares what a surface makes, and `seeds` makes intact datasets.
 """

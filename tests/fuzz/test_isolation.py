@@ -86,13 +86,12 @@ def test_temporary_files_are_removed():
 
 def test_a_seed_gives_the_same_mutations():
     def mutations() -> list[object]:
-        rng = Random(4)
-        value = {"a": [1, {"b": "text"}], "c": None}
-        return [
-            (mutate.mutate_bytes(rng, bytes(99)), mutate.mutate_text(rng, "a b\nc\n"))
-            for _ in range(50)
-        ] + [mutate.dump_json(mutate.mutate_json(rng, value)) for _ in range(50)]
+        rng, value, found = Random(4), {"a": [1, {"b": "text"}], "c": None}, []
+        for _ in range(50):
+            found.append((mutate.mutate_bytes(rng, bytes(99)), mutate.mutate_text(rng, "a b\nc\n")))
+            found.append(mutate.dump_json(mutate.mutate_json(rng, value)))
+        return found
 
     first = mutations()
     assert first == mutations()
-    assert len({str(each) for each in first}) > 90
+    assert len({*map(str, first)}) > 90
