@@ -1,6 +1,6 @@
 """Masking operations: every pixel is what the draws of the operation say, and how often there is a part.
 
-`test_distributions` and `test_mask_distributions` check the draws themselves. Each ``check_*``
+`test_distributions` checks the draws themselves. Each ``check_*``
 function takes `gpu`, so that tests/gpu can run it on a GPU.
 """
 
