@@ -71,9 +71,9 @@ class ShownStreams(RandomStreams):
         self._descriptions: list[_Description] = []
         self._views: list[int] = []
 
-    def derive(self, owner: Operation, name: str, lane: int) -> int:
-        """Return a seed, and remember it; see `RandomStreams.derive`."""
-        self._last_seed = super().derive(owner, name, lane)
+    def seed(self, owner: Operation, name: str, *, of_lane: bool = True) -> int:
+        """Return a seed, and remember it; see `RandomStreams.seed`."""
+        self._last_seed = super().seed(owner, name, of_lane=of_lane)
         return self._last_seed
 
     @property

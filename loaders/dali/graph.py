@@ -82,17 +82,21 @@ class RandomStreams:
         """Return the draws from the beginning, for batches of the same sizes."""
         return RandomStreams(seed, self._batch_size, self._firsts, self._lane)
 
-    def seed(self, owner: Operation, name: str) -> int:
-        """Return a seed, 0 to 2**31 - 1, for a DALI operator that draws random values itself."""
-        return self.derive(owner, name, self._lane.index)
+    def seed(self, owner: Operation, name: str, *, of_lane: bool = True) -> int:
+        """Return a seed, 0 to 2**31 - 1, of a draw.
 
-    def derive(self, owner: Operation, name: str, lane: int) -> int:
-        """Return the seed of a draw in a lane; 0 for the draws that are the same in all lanes."""
+        Args:
+            owner: the operation that draws.
+            name: name of the draw.
+            of_lane: whether it has another seed in each lane, as an operator of DALI needs, which
+                does not know the number of the batch.
+
+        """
         key = zlib.crc32(f"{owner!r} {name}".encode())
         self._uses[key] += 1
         numbers = [self._seed, key, self._uses[key]]
-        if lane:
-            numbers.append(lane)
+        if of_lane and self._lane.index:
+            numbers.append(self._lane.index)
         return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 
     def uniform(self, owner: Operation, name: str, low: float, high: float) -> Node:
@@ -153,7 +157,7 @@ class RandomStreams:
             known: returns arrays of a batch by its number, counted from the start of the pipeline.
 
         """
-        seed = self.derive(owner, name, 0)
+        seed = self.seed(owner, name, of_lane=False)
 
         def draw_arrays(rng: np.random.Generator, number: int) -> list[Array]:
             count = batch_size

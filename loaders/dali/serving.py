@@ -62,7 +62,7 @@ class RandomDrawError(Exception):
 class NoRandomStreams(RandomStreams):
     """Raises `RandomDrawError` instead of drawing a random value."""
 
-    def seed(self, owner: Operation, name: str) -> int:
+    def seed(self, owner: Operation, name: str, *, of_lane: bool = True) -> int:  # noqa: ARG002
         """Raise an error: every draw needs a seed."""
         raise RandomDrawError(f"{type(owner).__name__} draws {name}")
 

@@ -50,9 +50,9 @@ class Recorder(RandomStreams):
         self.draws: dict[str, Draw] = {}
         self.streams: set[tuple[str, str]] = set()
 
-    def seed(self, owner, name):
+    def seed(self, owner, name, **lane):
         self.streams.add((type(owner).__name__, name))
-        return super().seed(owner, name)
+        return super().seed(owner, name, **lane)
 
     def from_numpy(self, owner, name, batch_size, draw, ndims, **known):
         self.functions[name] = draw
