@@ -170,6 +170,8 @@ def check_machine(args: argparse.Namespace) -> None:
 def init_distributed(gpu: bool) -> torch.device:
     """Join the processes that torchrun started, or start as a single process; return the device."""
     single: dict[str, Any] = {}
+    # Otherwise the kernels that exchange gradients wait for the ones that decode.
+    os.environ.setdefault("TORCH_NCCL_HIGH_PRIORITY", "1")
     if "RANK" not in os.environ:
         single = {"store": distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
     distributed.init_process_group("nccl" if gpu else "gloo", **single)

@@ -112,6 +112,7 @@ def run_rank(
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
     torch.set_num_threads(args.num_threads)
+    os.environ.setdefault("TORCH_NCCL_HIGH_PRIORITY", "1")  # as in `scripts/train.py`
     distributed.init_process_group(
         "gloo" if args.device == "cpu" else "cpu:gloo,cuda:nccl",
         init_method=f"file://{folder}/store",
