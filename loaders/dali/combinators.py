@@ -14,8 +14,7 @@ images, but AutoGraph rewrites the source of every function that the graph calls
 - ``zip(..., strict=True)`` raises a `TypeError`, and a node that ``next()`` returns cannot be a
   condition.
 
-Because the operators are private, `pyproject.toml` requires DALI below version 3, and
-`tests/loaders/dali/test_combinators.py` fails with a clear message if they change.
+Because the operators are private, `pyproject.toml` requires DALI below version 3.
 """
 
 from __future__ import annotations
