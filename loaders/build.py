@@ -252,7 +252,7 @@ def build(
             many small operators of a policy one after the other, so on a GPU two pipelines are up
             to 1.4 times as fast as one there; they share `num_threads`, and take twice the GPU
             memory. `None` means 2 on a GPU for lists with a policy, such as RandAugment and
-            ``modern-train``, and 1 otherwise. Crops and flips are other ones for each number.
+            ``modern-train``, and for small images also with ColorJitter; 1 otherwise. Crops and flips are other ones for each number.
             Several need a planned order: an error if DALI's own reader reads the split.
         hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to
             1. `None` means the fastest measured value for these images and transforms. A GPU

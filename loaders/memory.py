@@ -69,11 +69,15 @@ _MOST_OF_IMAGE = 0.75
 #: and 121,000 with 8.
 PREFETCH, PREFETCH_RAW = 2, 5
 
-#: Default number of pipelines on a GPU for a list with a policy, and of batches that each one prepares
-#: of encoded images. With fewer batches, a pipeline sometimes waits for the other one: RandAugment
+#: Default number of pipelines on a GPU if an operation has many operators, and of batches that each one
+#: prepares of encoded images. With fewer batches, a pipeline sometimes waits for the other one: RandAugment
 #: at full size made 15,900 to 18,500 images/s with 2 batches, and 22,700 with 4, of 21,000 and 24,000
 #: without a policy.
-PIPELINES_OF_POLICIES, PREFETCH_IN_TURN = 2, 4
+PIPELINES_IN_TURN, PREFETCH_IN_TURN = 2, 4
+
+#: So many operators take longer than decoding, for small images and for others: ColorJitter with
+#: three adjustments, and a policy of one step.
+_MANY_OPERATORS_SMALL, _MANY_OPERATORS = 18, 60
 
 #: Values of ``dataprep convert --resize-shorter`` that estimates are given for, in pixels.
 RESIZE_CHOICES = (1024, 512, 256)
@@ -270,6 +274,19 @@ def default_settings(
     prefetch = PREFETCH if encoded else PREFETCH_RAW
     settings = LoadSettings(batch_size, _IMAGENET_BYTES, window, encoded=encoded, prefetch=prefetch)
     return replace(settings, threads=sizes.threads, hardware_load=hardware_load(sizes, window))
+
+
+def has_many_operators(sizes: ImageSizes | None, operators: int) -> bool:
+    """Return whether the operators of an operation take longer than decoding.
+
+    Args:
+        sizes: sizes of the images; `None` if they are not known.
+        operators: number of operators.
+
+    """
+    if sizes is not None and sizes.threads == SMALL_THREADS:
+        return operators >= _MANY_OPERATORS_SMALL
+    return operators >= _MANY_OPERATORS
 
 
 def hardware_load(

@@ -22,7 +22,7 @@ from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import (
     MAX_THREADS,
-    PIPELINES_OF_POLICIES,
+    PIPELINES_IN_TURN,
     PREFETCH,
     PREFETCH_IN_TURN,
     PREFETCH_RAW,
@@ -31,6 +31,7 @@ from loaders.memory import (
     LoadSettings,
     check_estimate,
     hardware_load,
+    has_many_operators,
 )
 from loaders.options import (
     DTYPE_BYTES,
@@ -112,7 +113,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
-    pipelines = _pipelines(request, recipe, device, order)
+    pipelines = _pipelines(request, recipe, device, order, sizes)
     smooth = not chosen.shuffle
     defaults = default_tuning(
         recipe, fusion, device, cores, sizes, smooth=smooth, pipelines=pipelines
@@ -369,7 +370,13 @@ def default_tuning(
     return Tuning(num_threads=min(cores, threads), prefetch=prefetch, hw_decoder_load=load)
 
 
-def _pipelines(request: BuildRequest, recipe: Recipe, device: Device, order: Order) -> int:
+def _pipelines(
+    request: BuildRequest,
+    recipe: Recipe,
+    device: Device,
+    order: Order,
+    sizes: ImageSizes | None,
+) -> int:
     """Return how many pipelines compute batches in turn.
 
     Raises:
@@ -387,8 +394,9 @@ def _pipelines(request: BuildRequest, recipe: Recipe, device: Device, order: Ord
     operations = [*recipe.operations]
     for view in recipe.views:
         operations += view.operations
-    if device.is_gpu and order.is_planned and any(each.is_policy for each in operations):
-        return PIPELINES_OF_POLICIES
+    most = max(each.operators for each in operations)
+    if device.is_gpu and order.is_planned and has_many_operators(sizes, most):
+        return PIPELINES_IN_TURN
     return 1
 
 

@@ -331,9 +331,9 @@ class Operation(Checked):
         return False
 
     @property
-    def is_policy(self) -> bool:
-        """Whether the graph has branches for the steps of a policy, which are many operators."""
-        return False
+    def operators(self) -> int:
+        """About how many operators of DALI the graph has for it."""
+        return 1
 
     @property
     def work(self) -> int:

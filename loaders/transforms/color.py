@@ -50,6 +50,12 @@ class ColorJitter(Operation):
     probability: Probability = 1.0
 
     @property
+    def operators(self) -> int:
+        """Branches for each order of the adjustments."""
+        changed = [self.brightness != (1, 1), self.contrast != (1, 1), self.saturation != (1, 1)]
+        return 6 * sum([*changed, self.hue != (0, 0)])
+
+    @property
     def pointwise(self) -> bool:
         """``True`` unless the contrast changes, which depends on the mean of the whole image."""
         return self.contrast == (1, 1)

@@ -64,9 +64,9 @@ class Combinator(Operation):
         return any(each.moves_pixels for each in self.inner)
 
     @property
-    def is_policy(self) -> bool:
-        """Whether one of the operations is."""
-        return any(each.is_policy for each in self.inner)
+    def operators(self) -> int:
+        """The largest number of one of the operations."""
+        return max(each.operators for each in self.inner)
 
     @property
     def work(self) -> int:

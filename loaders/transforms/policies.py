@@ -156,9 +156,9 @@ class Policy(Operation):
     probability: float
 
     @property
-    def is_policy(self) -> bool:
-        """True: it is one."""
-        return True
+    def operators(self) -> int:
+        """Branches for the families of steps, once for each step of an image."""
+        return 60 * self.length
 
     @property
     def rows(self) -> Rows:

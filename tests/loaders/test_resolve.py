@@ -15,7 +15,13 @@ from helpers.rows import evaluate, read_rows
 import loaders
 import loaders.resolve as resolve_module
 from loaders.devices import Device
-from loaders.memory import MemoryEstimate, Reservations, estimate_memory
+from loaders.memory import (
+    ImageSizes,
+    MemoryEstimate,
+    Reservations,
+    estimate_memory,
+    has_many_operators,
+)
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
 from loaders.resolve import default_tuning
@@ -115,15 +121,34 @@ def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(folde
         ({"transforms": "modern-train"}, 2, 4),
         ({"transforms": [{"RandomApply": {"transforms": ["TrivialAugmentWide"]}}, *CROP]}, 2, 4),
         ({"transforms": [], "views": [CROP, ["TrivialAugmentWide", *CROP]]}, 2, 4),
+        (
+            {
+                "transforms": [
+                    {"ColorJitter": {"hue": 0.1, "contrast": 0.4, "brightness": 0.4}},
+                    *CROP,
+                ]
+            },
+            2,
+            4,
+        ),
+        ({"transforms": [{"ColorJitter": {"contrast": 0.4, "brightness": 0.4}}, *CROP]}, 1, 2),
         ({"transforms": "modern-train", "pipelines": 1}, 1, 2),
         ({"transforms": "modern-train", "shuffle": "buffer"}, 1, 2),
         ({"transforms": "modern-train", "device": "cpu"}, 1, 2),
         ({"transforms": "imagenet-train"}, 1, 2),
     ],
 )
-def test_policies_run_in_two_pipelines_on_a_gpu(folder, options, pipelines, prefetch):
+def test_many_operators_run_in_two_pipelines_on_a_gpu(folder, options, pipelines, prefetch):
     options = resolve(folder, **{"device": "auto", "shuffle": True, **options})
     assert (options.pipelines, options.prefetch) == (pipelines, prefetch)
+
+
+def test_of_large_images_only_policies_are_many_operators():
+    side = np.full(4, 500, np.int32)
+    assert [has_many_operators(ImageSizes(side, side), count) for count in (24, 60)] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.usefixtures("two_gpus")
