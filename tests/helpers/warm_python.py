@@ -155,8 +155,13 @@ class WarmPython:
         if self._server is None or self._server.poll() is not None:
             Path(address).unlink(missing_ok=True)  # of a process that was killed
             command = [sys.executable, *self._options, __file__, address, *self._modules]
+            # The folder of the test that is running may be gone when a later one imports modules.
             self._server = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                cwd=Path(__file__).parents[2],
             )
             assert self._server.stdout.read(1), "the warm process does not start"
         connection = socket.socket(socket.AF_UNIX)
