@@ -173,7 +173,7 @@ class LoadSettings:
         window: part of each image that is decoded. `None` decodes whole images.
         full_size_images: additional memory per image, in decoded images, for operations on whole
             images.
-        threads: threads that decode.
+        threads: threads of each pipeline that decode.
         hardware_load: share of the images that the hardware decoder decodes.
         prefetch: batches that each pipeline prepares in advance.
         pipelines: pipelines that compute batches in turn.
@@ -443,6 +443,10 @@ def check_estimate(
     limit -= reserved
     if most := largest_batch(sizes, settings, limit):
         changes.append(f"set batch_size={most}")
+    if settings.pipelines > 1:
+        one = replace(settings, pipelines=1, threads=settings.threads * settings.pipelines)
+        if estimate_memory(sizes, one).total <= limit:
+            changes.append("set pipelines=1")
     if (
         not settings.spread
         and estimate_memory(sizes, replace(settings, spread=True)).total <= limit

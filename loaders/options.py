@@ -565,6 +565,11 @@ class ResolvedOptions:
     tuning: str
     metrics: Any
 
+    @property
+    def pipeline_threads(self) -> int:
+        """CPU threads of each pipeline."""
+        return max(1, self.num_threads // self.pipelines)
+
 
 def first_given(*values: T | None) -> T:
     """Return the first value that is not `None`."""

@@ -688,7 +688,7 @@ def _settings(
         staged_bytes=staged_bytes,
         window=decode_window(fusion.operations),
         full_size_images=images * full_size_images(fusion.operations) + 2 * label_bytes / 3,
-        threads=options.num_threads,
+        threads=options.pipeline_threads,
         hardware_load=options.hw_decoder_load,
         prefetch=options.prefetch,
         pipelines=options.pipelines,

@@ -185,7 +185,7 @@ def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -
     # With the dynamic executor each batch has its own memory, so users may keep a batch.
     return dali.Pipeline(
         batch_size=options.batch_size,
-        num_threads=max(1, options.num_threads // options.pipelines),
+        num_threads=options.pipeline_threads,
         device_id=options.device.gpu_index,
         seed=seed,
         prefetch_queue_depth=options.prefetch,

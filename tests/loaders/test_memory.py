@@ -16,10 +16,12 @@ from loaders.memory import (
     CropWindow,
     ImageSizes,
     LoadSettings,
+    check_estimate,
     default_settings,
     estimate_memory,
     largest_batch,
 )  # fmt: skip
+from manifests.errors import CallError
 
 BYTES = 224 * 224 * 3 * 2
 
@@ -44,6 +46,16 @@ def test_the_largest_batch_size_that_fits(batch, limit):
         assert estimate_memory(sizes, replace(settings, batch_size=most)).total <= limit * MIB
     if most < batch:
         assert estimate_memory(sizes, replace(settings, batch_size=most + 1)).total > limit * MIB
+
+
+def test_two_pipelines_share_the_threads():
+    sizes = equal_sizes(3840, 2160)
+    one = LoadSettings(32, BYTES, threads=8, hardware_load=0.0)
+    two = replace(one, pipelines=2, threads=4)
+    first = estimate_memory(sizes, one)
+    assert estimate_memory(sizes, two).decoder == first.decoder
+    with pytest.raises(CallError, match="; or set pipelines=1; or"):
+        check_estimate(sizes, two, first.total, reserved=0)
 
 
 @pytest.mark.parametrize(("batch_size", "measured"), [(64, 812), (256, 1196)])

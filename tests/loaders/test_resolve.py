@@ -139,8 +139,10 @@ def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(folde
     ],
 )
 def test_many_operators_run_in_two_pipelines_on_a_gpu(folder, options, pipelines, prefetch):
-    options = resolve(folder, **{"device": "auto", "shuffle": True, **options})
+    spec = spec_of(folder, **{"device": "auto", "shuffle": True, **options})
+    options = spec.options
     assert (options.pipelines, options.prefetch) == (pipelines, prefetch)
+    assert spec.settings.threads == options.num_threads // pipelines
 
 
 def test_of_large_images_only_policies_are_many_operators():
