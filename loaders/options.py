@@ -570,6 +570,11 @@ class ResolvedOptions:
         """CPU threads of each pipeline."""
         return max(1, self.num_threads // self.pipelines)
 
+    @property
+    def prepared_batches(self) -> int:
+        """Batches that all pipelines together prepare in advance."""
+        return self.prefetch * self.pipelines
+
 
 def first_given(*values: T | None) -> T:
     """Return the first value that is not `None`."""

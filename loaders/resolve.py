@@ -113,7 +113,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
-    pipelines = _pipelines(request, recipe, device, order, sizes)
+    pipelines = choose_pipelines(request, recipe, device, order, sizes)
     smooth = not chosen.shuffle
     defaults = default_tuning(
         recipe, fusion, device, cores, sizes, smooth=smooth, pipelines=pipelines
@@ -370,7 +370,7 @@ def default_tuning(
     return Tuning(num_threads=min(cores, threads), prefetch=prefetch, hw_decoder_load=load)
 
 
-def _pipelines(
+def choose_pipelines(
     request: BuildRequest,
     recipe: Recipe,
     device: Device,

@@ -214,7 +214,7 @@ def _pipeline(spec: LoaderSpec, stage: Stage) -> Iterator[Source]:
         return spec.options.batch_size
 
     try:
-        yield Source(batch, spec.options.prefetch)
+        yield Source(batch, spec.options.prepared_batches)
     finally:
         pipelines.clear()  # `batch` must not keep it
         spec.close()
@@ -227,7 +227,7 @@ def _images(batch: tuple[Any, ...]) -> int:
 
 def _source_of(loader: Loader[Any], step: Step = _images) -> Source:
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
-    return Source(lambda: step(next(batches)), loader.options.prefetch)
+    return Source(lambda: step(next(batches)), loader.options.prepared_batches)
 
 
 #: Maximum number of shards whose cached pages are counted, evenly spaced.

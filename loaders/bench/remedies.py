@@ -22,7 +22,7 @@ from loaders.dataset.tables import SampleTables
 from loaders.memory import RESIZE_CHOICES
 from loaders.options import BuildRequest
 from loaders.ranks import usable_cores
-from loaders.resolve import default_tuning, resolve
+from loaders.resolve import choose_pipelines, default_tuning, resolve
 from loaders.samplers import ShuffledSampler
 from loaders.spec import LoaderSpec
 from loaders.transforms.fuse import fuse_recipe
@@ -48,7 +48,7 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
             "pass sampler=loaders.ShuffledSampler() to loaders.build",
             lambda: resolve(replace(request, sampler=ShuffledSampler(), shuffle=None)),
         )
-    if stage == "augmentation" and spec.options.device.is_gpu and spec.options.pipelines == 1:
+    elif stage == "augmentation" and spec.options.device.is_gpu and spec.options.pipelines == 1:
         yield _with_option(request, "pipelines", 2)
     if stage == "delivery":
         yield _with_option(request, "prefetch", min(64, 2 * spec.options.prefetch + 1))
@@ -203,14 +203,16 @@ def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -
     sizes = spec.sizes
     if raw:
         recipe = replace(recipe, raw_size=(side, side))
-    elif sizes is not None:
+    if sizes is not None:
         sizes = sizes.resized(side)
     fusion, *views = fuse_recipe(recipe)
     cores = usable_cores(options.ranks, 1)
     smooth = not options.shuffle
+    pipelines = choose_pipelines(request, recipe, options.device, spec.order, sizes)
     defaults = default_tuning(
-        recipe, fusion, options.device, cores, sizes, smooth=smooth, pipelines=options.pipelines
+        recipe, fusion, options.device, cores, sizes, smooth=smooth, pipelines=pipelines
     )
+    options = replace(options, pipelines=pipelines)
     for name, value in asdict(defaults).items():
         if getattr(request, name) is None:
             options = replace(options, **{name: value})

@@ -190,8 +190,7 @@ def find_bad_images(
         if images is None:
             images = StoredImages(spec.split, tables, tolerant=True, others=others)
             opened.callback(images.close)
-        ahead = spec.options.prefetch * spec.options.pipelines
-        runs = range(position.read - 1, position.read + ahead)
+        runs = range(position.read - 1, position.read + spec.options.prepared_batches)
         upcoming = spec.order.upcoming(position.started, position.skipped)
         if upcoming is None:
             rows = _replayed(spec, tables, position.started, runs)

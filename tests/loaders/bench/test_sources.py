@@ -17,6 +17,7 @@ from loaders.bench.command import make_request
 from loaders.bench.measure import Method, measure_loader
 from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.dali.pipeline import start_stage
+from loaders.devices import Device
 from loaders.loader import Loader
 from loaders.resolve import resolve
 
@@ -101,6 +102,13 @@ def test_candidates_of_a_stored_order_read_through_a_sampler(photographs, shuffl
     sampler, smaller, _ = found(photographs, "decoding", shuffle=shuffle)
     assert sampler.text == "with sampler=ShuffledSampler()"
     assert shapes_of(sampler)[0] == shapes_of(smaller)[0] == (4, 3, 224, 224)
+
+
+def test_only_an_order_that_is_planned_gets_another_pipeline(photographs, monkeypatch):
+    monkeypatch.setattr(Device, "is_gpu", True)
+    for shuffle in ("buffer", True):
+        texts = [each.text for each in found(photographs, "augmentation", shuffle=shuffle)]
+        assert ("with pipelines=2" in texts) == (shuffle is True)
 
 
 @pytest.mark.parametrize("cached", [0.2, None, 1.0])
