@@ -82,8 +82,13 @@ def join_checkpoints(checkpoints: Sequence[bytes]) -> bytes:
     return joined
 
 
-def split_checkpoint(checkpoint: bytes, count: int) -> list[bytes]:
+def split_checkpoint(checkpoint: bytes, count: int, read: int) -> list[bytes]:
     """Return the checkpoint of each lane.
+
+    Args:
+        checkpoint: what `join_checkpoints` returned.
+        count: number of lanes.
+        read: batches of all lanes before it. A lane has a checkpoint after its first batch.
 
     Raises:
         ValueError: `checkpoint` is not one of `count` lanes.
@@ -95,10 +100,12 @@ def split_checkpoint(checkpoint: bytes, count: int) -> list[bytes]:
         return [b""] * count
     checkpoints = []
     start = 0
-    for _ in range(count):
+    for index in range(count):
         if start + _LENGTH.size > len(checkpoint):
             break
         (length,) = _LENGTH.unpack_from(checkpoint, start)
+        if bool(length) != (index < read):
+            break
         start += _LENGTH.size + length
         checkpoints.append(checkpoint[start - length : start])
     if len(checkpoints) != count or start != len(checkpoint):

@@ -296,7 +296,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Lanes:
     position = progress.position
     upcoming = spec.order.upcoming(position.started, position.skipped)
     count = spec.options.pipelines
-    checkpoints = split_checkpoint(progress.checkpoint, count)
+    checkpoints = split_checkpoint(progress.checkpoint, count, position.read)
     pipelines = []
     for index, checkpoint in enumerate(checkpoints):
         pipelines.append(

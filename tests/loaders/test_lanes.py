@@ -1,5 +1,8 @@
 """Several pipelines that compute batches in turn: the same samples and policies, other crops, one state."""
 
+import zlib
+from base64 import b64decode, b64encode
+
 import numpy as np
 import pytest
 from helpers.loading import build, column, equal, state_after, take
@@ -14,8 +17,34 @@ from loaders.transforms.geometry import Flip
 from manifests.errors import CallError
 
 MIXED = "mixed tfrecord"
+PATCHES = {"Patchify": {"patch": 8, "max_tokens": [9, 16], "row_tokens": 40}}
 #: NumPy draws the steps, so no random value is DALI's own.
 STEPS = [{"Resize": {"size": [32, 32]}}, {"RandAugment": {"library": "torchvision"}}, "ToTensor"]
+
+
+#: Datasets, and arguments with which NumPy draws all values.
+KINDS = (
+    ("people tfrecord", {"sampler": loaders.ShuffledSampler(window=8)}),
+    ("people webdataset", {"sampler": loaders.PKSampler(3, 2, by="identity"), "batch_size": 6}),
+    ("people tfrecord", {"sampler": loaders.ClassBalancedSampler("identity"), "batch_size": 40}),
+    ("people tfrecord", {"sampler": loaders.ClipSampler(2, by="identity")}),
+    ("people tfrecord", {"sampler": loaders.RepeatedSampler(2), "rank": 1, "world_size": 2}),
+    (MIXED, {"transforms": [*STEPS, {"MixUp": {"alpha": 0.5}}], "fields": ("image", "label")}),
+    (MIXED, {"transforms": [PATCHES], "fields": ("image", "grid", "segments")}),
+    ("mask tfrecord", {"transforms": [{"Resize": {"size": [48, 64]}}], "fields": ("mask",)}),
+)
+
+
+@pytest.mark.parametrize(("dataset", "options"), KINDS)
+def test_every_kind_of_batches_is_the_same_in_lanes(prepared, dataset, options):
+    options = {"shuffle": None if "sampler" in options else True, **options}
+    epochs = []
+    for number in (1, 8):
+        with build(prepared[dataset], pipelines=number, **options) as loader:
+            epochs.append([list(loader), take(loader, 1), list(loader)])
+            loader.set_epoch(1)
+            epochs[-1].append(list(loader))
+    assert equal(*epochs)
 
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
@@ -49,16 +78,20 @@ def test_lanes_draw_their_own_values():
     assert seeds[0] == RandomStreams(7).seed(flip, "whether")
 
 
-@given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.data())
+@given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=8), st.data())
 def test_checkpoints_of_lanes(checkpoints, data):
+    """A lane has none before its first batch."""
+    count = len(checkpoints)
+    read = data.draw(st.integers(1, count + 1))
+    checkpoints[read:] = [b""] * (count - read)
     joined = join_checkpoints(checkpoints)
-    assert split_checkpoint(joined, len(checkpoints)) == checkpoints
-    if len(checkpoints) > 1:
-        assert split_checkpoint(b"", len(checkpoints)) == [b""] * len(checkpoints)
+    assert split_checkpoint(joined, count, read) == checkpoints
+    if count > 1:
+        assert split_checkpoint(b"", count, 0) == [b""] * count
         cut = data.draw(st.integers(1, len(joined) - 1))
-        for wrong in (joined[:cut], joined + b"1"):
+        for wrong in (joined[:cut], joined + b"1", join_checkpoints([b"", *checkpoints[1:]])):
             with pytest.raises(ValueError, match="not a checkpoint of"):
-                split_checkpoint(wrong, len(checkpoints))
+                split_checkpoint(wrong, count, read)
 
 
 def test_a_state_belongs_to_a_number_of_pipelines(prepared):
@@ -77,3 +110,16 @@ def test_a_state_belongs_to_a_number_of_pipelines(prepared):
         ),
     ):
         loader.load_state_dict(state)
+
+
+def test_a_state_whose_lanes_have_not_begun_is_damaged(prepared):
+    options = {"shuffle": True, "pipelines": 2}
+    with build(prepared[MIXED], **options) as loader:
+        state = state_after(loader, 2)
+    lanes = split_checkpoint(b64decode(state["checkpoint"]), 2, 2)
+    wrong = join_checkpoints([lanes[0], b""])
+    state |= {"checkpoint": b64encode(wrong).decode(), "checksum": zlib.crc32(wrong)}
+    with build(prepared[MIXED], **options) as loader:
+        with pytest.raises(CallError, match="this state is damaged"):
+            loader.load_state_dict(state)
+        assert len(list(loader)) == 5
