@@ -33,7 +33,7 @@ from loaders.checkpoint import (
     sampling_choices,
 )
 from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, is_checkpoint_error
-from loaders.dali.pipeline import keep_pipelines, release_memory, start_pipeline, take_batch
+from loaders.dali.pipeline import keep_pipelines, release_memory, start_pipelines, take_batch
 from loaders.dataset.damage import ShardCheck
 from loaders.dataset.images import Images
 from loaders.dataset.split import DatasetInfo
@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 _loaders: weakref.WeakSet[Loader[Any]] = weakref.WeakSet()
 
 
-os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._pipeline for loader in _loaders))
+os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._lanes for loader in _loaders))
 
 
 class Loader(Generic[BatchT_co]):
@@ -116,8 +116,8 @@ class Loader(Generic[BatchT_co]):
             ranks = spec.options.ranks
             sink = open_sink(spec.options.metrics, ranks)
             self._meter = Meter(spec.split.name, ranks.rank, sink, self._traffic)
-        #: `None` if the loader is closed, or if the pipeline could not be started.
-        self._pipeline: Any = start_pipeline(spec, self._progress)
+        #: The pipelines; `None` if the loader is closed, or if they could not be started.
+        self._lanes: Any = start_pipelines(spec, self._progress)
         self._reserve_memory()
         closer.start()
         self._when_dropped = weakref.finalize(self, _close_dropped, spec.images, self._process)
@@ -498,7 +498,7 @@ class Loader(Generic[BatchT_co]):
             order = self._spec.order
             if progress.needs_restart or (progress.phase is Phase.FINISHED and order.restarts):
                 self._restart(Progress.start(len(self), progress.next_epoch))
-            elif self._pipeline is None:
+            elif self._lanes is None:
                 self._restart(progress)
             if not self._agreed:
                 choices = {
@@ -540,16 +540,15 @@ class Loader(Generic[BatchT_co]):
         order = self._spec.order
         self._seen = self._seen.with_batch(at.epoch, at.batch, order.count(at.epoch, at.batch))
         if self._meter is not None:
-            planned = self._pipeline.planned_batches
             self._meter.batch(
                 began,
                 order.size(at),
                 at,
                 last=at.batch + 1 == len(self),
-                prepared=planned[0].ready if planned else None,
+                prepared=self._lanes.ready,
                 errors=len(self._errors),
             )
-        self._progress = self._progress.batch_given(self._pipeline.checkpoint())
+        self._progress = self._progress.batch_given(self._lanes.checkpoint())
         return batch
 
     def _decodable_batch(self) -> Any:
@@ -615,7 +614,7 @@ class Loader(Generic[BatchT_co]):
         """Take a batch from DALI, and let DALI start the next one."""
         # Set the phase before DALI runs: an interruption after this line leaves it at RUNNING.
         self._progress = self._progress.run_started()
-        outputs = take_batch(self._pipeline, self._spec.split, self._check_shards)
+        outputs = take_batch(self._lanes, self._spec.split, self._check_shards)
         self._progress = self._progress.run_finished()
         return outputs
 
@@ -625,7 +624,7 @@ class Loader(Generic[BatchT_co]):
         If it cannot be started, the error is raised, and the next iteration tries again.
         """
         self._stop_at(progress)
-        self._pipeline = start_pipeline(self._spec, self._progress)
+        self._lanes = start_pipelines(self._spec, self._progress)
 
     def _stop_at(self, progress: Progress) -> None:
         """Release the pipeline. The next iteration starts one at `progress`."""
@@ -636,8 +635,8 @@ class Loader(Generic[BatchT_co]):
     def _drop_pipeline(self) -> None:
         """Release the pipeline, and then its images: DALI waits for the garbage collector."""
         with delayed_interrupts():
-            batches = getattr(self._pipeline, "planned_batches", ())
-            self._pipeline = None
+            batches = getattr(self._lanes, "planned_batches", ())
+            self._lanes = None
             if os.getpid() == self._process:
                 for each in batches:
                     each.release()

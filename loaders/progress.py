@@ -19,7 +19,7 @@ class Position:
     Attributes:
         epoch: number of the epoch, from 0.
         batch: batches of this epoch that the user has received.
-        read: batches that the DALI pipeline has produced since it started.
+        read: batches that DALI's pipelines have produced since they started.
         started: epoch in which the pipeline started. The seed of the pipeline depends on it.
         skipped: batches of the epoch `started` that come before the first batch of the pipeline.
             More than 0 after a resume at another world size.
@@ -217,8 +217,7 @@ class Shapes:
     """The sizes that a sampler gives the images of batches.
 
     Attributes:
-        of_batch: returns the shape of this rank's batch by its number, counted from the start of
-            the pipeline.
+        of_batch: returns the shape of this rank's batch by its number, counted as in `Upcoming`.
         sides: height and width of the image of each row as decoding returns it, [rows, 2].
 
     """
@@ -233,7 +232,7 @@ class Upcoming:
 
     Attributes:
         rank_rows: returns the rows of this rank's batch by its number, counted from the start of
-            the pipeline.
+            the pipelines, over all lanes.
         global_rows: the same for the batch of all ranks together.
         batches: batches in an epoch.
         batch_size: samples in a batch of this rank; in the largest one, if they differ.

@@ -64,8 +64,8 @@ class RandomStreams:
 
         Args:
             seed: seed of the graph.
-            batch_size: returns the samples of a batch by its number, counted from the start of the
-                pipeline; `None` if all batches have as many as the graph.
+            batch_size: returns the samples of a batch by its number, counted as in `Upcoming`;
+                `None` if all batches have as many as the graph.
             firsts: of each sample of a batch, the number of the sample whose values it gets: the
                 first frame of its clip, int64 [B]. `None` if each sample has values of its own.
             lane: the batches that the graph computes. NumPy draws by the number of a batch, and so
@@ -154,7 +154,7 @@ class RandomStreams:
             draw: takes a generator and the batch size, and the arrays of `known`, and returns one
                 array for each output, int32, float32, uint8 or bool. The first axis is the sample.
             ndims: number of dimensions of a sample, for each output.
-            known: returns arrays of a batch by its number, counted from the start of the pipeline.
+            known: returns arrays of a batch by its number, counted as in `Upcoming`.
 
         """
         seed = self.seed(owner, name, of_lane=False)
@@ -232,12 +232,12 @@ class GraphContext:
         smooth: whether the mixed decoder interpolates the chroma of whole images as the decoder on
             the CPU does, so that results do not depend on the device. It takes longer.
         budgets: returns the budgets of the images of a batch for `Patchify`, by the number of the
-            batch from the start of the pipeline. `None` if nothing is drawn for a batch.
+            run from the start of the pipeline. `None` if nothing is drawn for a batch.
         bucket: height and width of the batch's bucket, float32 [2] for each sample, on the CPU.
             `None` if the sampler gives batches no size.
         known: returns the heights and widths of the encoded images of a batch as decoding returns
-            them, and of its bucket, float32 [B, 2], by the number of the batch from the start of
-            the pipeline. `None` if only the headers of images tell.
+            them, and of its bucket, float32 [B, 2], by the number of the batch, counted as in
+            `Upcoming`. `None` if only the headers of images tell.
         dtype: dtype of the images, after the normalization has made the batch's. Empty before it.
 
     """

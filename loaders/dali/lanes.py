@@ -64,6 +64,15 @@ class Lanes:
         return join_checkpoints(self._checkpoints)
 
     @property
+    def ready(self) -> int | None:
+        """Batches whose images are ready for the next lane; `None` if DALI's own reader reads."""
+        batches = getattr(self._pipelines[self._turn], "planned_batches", ())
+        if not batches:
+            return None
+        ready: int = batches[0].ready
+        return ready
+
+    @property
     def planned_batches(self) -> list[Any]:
         """The readers of all lanes that follow a sampler, see `readers.PlannedBatches`."""
         batches: list[Any] = []

@@ -246,10 +246,10 @@ def _around_normalization(operations: Sequence[Operation]) -> tuple[Any, Any, Se
     return operations, None, ()
 
 
-def keep_pipelines(pipelines: Iterable[Pipeline]) -> None:
-    """Never destroy these pipelines, in a forked child: that would wait for threads that only the parent has."""
-    for pipeline in pipelines:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipeline))
+def keep_pipelines(loaders: Iterable[Lanes | None]) -> None:
+    """Never destroy the pipelines of loaders, in a forked child: that would wait for threads that only the parent has."""
+    for lanes in loaders:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(lanes))
     # DALI would destroy the pipelines of this set when Python ends.
     getattr(dali.Pipeline, "_pipes", set()).clear()
 
@@ -284,7 +284,7 @@ _log = logging.getLogger(__name__)
 _VERIFY = "run `dataprep verify` to find the damaged file"
 
 
-def start_pipeline(spec: LoaderSpec, progress: Progress) -> Lanes:
+def start_pipelines(spec: LoaderSpec, progress: Progress) -> Lanes:
     """Build the pipelines for a loader's progress, and let DALI start their first batches.
 
     Raises:
@@ -441,7 +441,7 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Lanes:
 
     """
     if stage == "augmentation":
-        return start_pipeline(spec, Progress.start(spec.order.batches))
+        return start_pipelines(spec, Progress.start(spec.order.batches))
     options = replace(spec.options, pipelines=1)
     seed = derive_seed(options.seed, 0, options.ranks.rank)
     pipeline = new_pipeline(options, seed)

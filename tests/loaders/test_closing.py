@@ -94,7 +94,7 @@ def test_a_pipeline_in_use_keeps_its_shards(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     loader = build(folder)
     next(iter(loader))
-    pipelines = loader._pipeline
+    pipelines = loader._lanes
     loader.close()
     # The images of the next batches, if DALI has not decoded them yet, are still mapped.
     pipelines.take()

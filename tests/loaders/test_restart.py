@@ -32,7 +32,7 @@ def test_an_index_that_is_missing_for_a_moment(make_dataset, mixed):
 @pytest.mark.parametrize("error", [RuntimeError("CUDA: out of memory"), KeyboardInterrupt()])
 def test_a_pipeline_that_cannot_be_started(prepared, monkeypatch, error):
     """As with a full GPU, or Ctrl-C while an epoch that was left is begun again."""
-    folder, start = prepared["mixed tfrecord"], "loaders.loader.start_pipeline"
+    folder, start = prepared["mixed tfrecord"], "loaders.loader.start_pipelines"
     with build(folder) as whole, build(folder) as loader:
         state = whole.state_dict()
         epochs = [column(whole) for _ in range(4)]

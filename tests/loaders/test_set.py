@@ -84,7 +84,7 @@ def test_refusals_name_what_is_wrong_and_change_nothing(build, row, message):
 def test_what_fails_leaves_the_loader_as_it_was(build, monkeypatch):
     with build() as loader, build() as other:
         with monkeypatch.context() as patch:
-            patch.setattr("loaders.loader.start_pipeline", lambda *_: 1 / 0)
+            patch.setattr("loaders.loader.start_pipelines", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 loader.set(size=32)
         state = loader.state_dict()
