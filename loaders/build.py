@@ -250,10 +250,12 @@ def build(
             several pipelines on a GPU 4, and for raw pixels on a GPU 5.
         pipelines: number of DALI pipelines that compute batches in turn, from 1 to 8. DALI runs the
             many small operators of a policy one after the other, so on a GPU two pipelines are up
-            to 1.4 times as fast as one there; they share `num_threads`, and take twice the GPU
-            memory. `None` means 2 on a GPU for lists with a policy, such as RandAugment and
-            ``modern-train``, and for small images also with ColorJitter; 1 otherwise. Crops and flips are other ones for each number.
-            Several need a planned order: an error if DALI's own reader reads the split.
+            to 1.5 times as fast as one there. They share `num_threads`, and each has GPU memory of
+            its own. `None` means 2 on a GPU for lists with a policy, such as RandAugment and
+            ``modern-train``, and for small images also with ColorJitter; 1 otherwise. The samples
+            of a batch and the steps of policies do not depend on the number. What DALI draws does,
+            such as crops and flips, and a state fits one number only. More than one is an error if
+            DALI's own reader reads the split.
         hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to
             1. `None` means the fastest measured value for these images and transforms. A GPU
             interpolates the chroma of whole images, as the CPU does, only if `shuffle` is false:

@@ -39,8 +39,8 @@ class Metrics:
         seconds: how long it took.
         images: images that the training script received.
         wait_seconds: seconds that it waited for them.
-        prepared: batches whose encoded images are ready for DALI, 0 to 2: 0 again and again means
-            that reading is too slow. `None` if DALI's own reader reads.
+        prepared: batches whose encoded images are ready for the pipeline that comes next, 0 to 2: 0
+            again and again means that reading is too slow. `None` if DALI's own reader reads.
         decode_errors: images so far that could not be decoded.
         cache_hits: images of an object store that were on the disk when they were needed.
         cache_misses: images that were waited for.
