@@ -93,7 +93,6 @@ class Loader(Generic[BatchT_co]):
         self._spec = spec
         self._framework = load_framework(spec.options.framework)
         self._process = os.getpid()
-        _loaders.add(self)
         # DALI's readers do not check the shards that they have mapped.
         checks = not spec.order.is_planned and spec.options.mmap
         self._check_shards = ShardCheck(spec.split) if checks else None
@@ -118,6 +117,7 @@ class Loader(Generic[BatchT_co]):
             self._meter = Meter(spec.split.name, ranks.rank, sink, self._traffic)
         #: The pipelines; `None` if the loader is closed, or if they could not be started.
         self._lanes: Any = start_pipelines(spec, self._progress)
+        _loaders.add(self)
         self._reserve_memory()
         closer.start()
         self._when_dropped = weakref.finalize(self, _close_dropped, spec.images, self._process)

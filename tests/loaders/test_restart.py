@@ -67,8 +67,15 @@ def test_a_relative_path_survives_chdir(prepared, tmp_path, monkeypatch, shuffle
 
 FORKED = """
 import multiprocessing, os, sys, loaders
-loader = loaders.build(sys.argv[1], batch_size=4, transforms="imagenet-eval", device="cpu", num_threads=1,
-                       shuffle=sys.argv[2] == "True")
+from unittest.mock import patch
+options = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu", "num_threads": 1}
+lanes = {"True": {"shuffle": True, "pipelines": 2}, "False": {"shuffle": False}}
+loader = loaders.build(sys.argv[1], **options, **lanes[sys.argv[2]])
+with patch("loaders.loader.start_pipelines", side_effect=OSError):
+    try:
+        loaders.build(sys.argv[1], **options)
+    except OSError as error:
+        kept = error  # refers to a loader without pipelines
 iteration = iter(loader)
 next(iteration)
 def child():
@@ -107,7 +114,7 @@ def test_a_forked_child_gets_an_error(prepared, shuffle, python):
 INTERRUPTED = """
 import os, signal, sys, threading, time, loaders
 loader = loaders.build(sys.argv[1], batch_size=2, transforms="imagenet-train", device="cpu", num_threads=2,
-                       shuffle={"True": True, "buffer": "buffer"}[sys.argv[3]])
+                       **{"True": {"shuffle": True, "pipelines": 2}, "buffer": {"shuffle": "buffer"}}[sys.argv[3]])
 next(iter(loader))
 def interrupt():
     time.sleep(float(sys.argv[2]))
