@@ -213,6 +213,8 @@ def _require_same_choices(
     differing = _differing(saved, built)
     if set(differing) <= set(_PART) and differing != ["batch_size"] and differing:
         _refuse_ranks(saved, built)
+    # Ranks and batch sizes may differ if nothing else does, so another choice is the reason.
+    differing.sort(key=_PART.__contains__)
     for name in differing:
         stored = saved.get(name)
         value = built[name]

@@ -154,7 +154,7 @@ def test_a_damaged_member_is_named(path, value):
     with pytest.raises(CallError) as caught:
         read_state(state, VALID["built"], batches=3)
     is_empty = path == "built" and type(value) is dict and not value
-    assert ("batch_size=None" if is_empty else path.split(".")[-1]) in str(caught.value)
+    assert ("fields=None" if is_empty else path.split(".")[-1]) in str(caught.value)
     assert len(str(caught.value)) < 2000
 
 

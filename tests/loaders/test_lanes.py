@@ -103,8 +103,9 @@ def test_a_state_belongs_to_a_number_of_pipelines(prepared):
         rest = column(loader)
     whole = np.concatenate(column(build(prepared[MIXED], sampler=sampler, fields=("index",))))
     assert np.array_equal(np.concatenate(rest), whole[12:])
+    half = {"batch_size": 2, "rank": 1, "world_size": 2}
     with (
-        build(prepared[MIXED], sampler=sampler, fields=("index",)) as loader,
+        build(prepared[MIXED], sampler=sampler, fields=("index",), **half) as loader,
         pytest.raises(
             CallError, match="a loader with pipelines=2, but this loader has pipelines=1"
         ),

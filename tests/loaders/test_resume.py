@@ -152,7 +152,7 @@ def test_a_state_resumes_at_another_world_size(prepared, order, last_batch, take
         if order == "subset":
             sampler = loaders.SubsetSampler(rows=range(20), sampler=sampler)
         options = {"batch_size": size, "last_batch": last_batch, "sampler": sampler}
-        options |= {"world_size": world_size, "fields": ("index", "valid")}
+        options |= {"world_size": world_size, "fields": ("index", "valid"), "pipelines": 2}
         dataset = prepared["mixed webdataset"]
         found = [build(dataset, rank=rank, **options) for rank in range(world_size)]
         for loader, state in zip(found, states, strict=False):

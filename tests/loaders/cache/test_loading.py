@@ -74,7 +74,7 @@ VIEWS = {"views": [[], [{"CenterCrop": {"size": 32}}]]}
 ORDERS = (
     {"sampler": PKSampler(2, 4)},
     {"sampler": ClassBalancedSampler()},
-    {"sampler": ShuffledSampler(window=2)},
+    {"sampler": ShuffledSampler(window=2), "pipelines": 3},
     {"sampler": BucketSampler([(48, 64), (64, 48)]), "transforms": "bucket-train"},
 )
 
@@ -210,13 +210,13 @@ def test_masks_are_fetched_only_if_a_field_needs_them(masks, tmp_path):
 
 def test_a_cache_that_is_too_small_evicts_images_and_masks(masks, tmp_path):
     local, url, sizes = masks
-    with build(local, **placed_options("mask")) as loader:
+    options = placed_options("mask", pipelines=2)
+    with build(local, **options) as loader:
         expected = read(loader, 3)
     stored = sum(-(-size // 4096) * 4096 for name in sizes for size in sizes[name])
     limit = 2 * stored // 3
     measured = []
-    options = placed_options("mask", cache=tmp_path / "cache", cache_limit=limit)
-    options["metrics"] = measured.append
+    options |= {"cache": tmp_path / "cache", "cache_limit": limit, "metrics": measured.append}
     with pytest.warns(UserWarning, match=r"every epoch fetches about .* again"):
         loader = build(url, **options)
     with loader:
