@@ -123,11 +123,16 @@ class ImageSizes:
         return float(self.decoded.mean()) > LARGE
 
     @property
+    def small(self) -> bool:
+        """Whether the images are so small, on average, that more threads wait for each other."""
+        return float(self.decoded.mean()) <= SMALL
+
+    @property
     def threads(self) -> int:
         """Best number of decoding threads for these images, with a GPU."""
         if self.large:
             return LARGE_THREADS
-        if float(self.decoded.mean()) <= SMALL:
+        if self.small:
             return SMALL_THREADS
         return MAX_THREADS
 
@@ -284,7 +289,7 @@ def has_many_operators(sizes: ImageSizes | None, operators: int) -> bool:
         operators: number of operators.
 
     """
-    if sizes is not None and sizes.threads == SMALL_THREADS:
+    if sizes is not None and sizes.small:
         return operators >= _MANY_OPERATORS_SMALL
     return operators >= _MANY_OPERATORS
 
