@@ -198,6 +198,10 @@ class Lane:
         """Return the number of the batch that the pipeline computes in a run."""
         return self.index + self.count * run
 
+    def runs(self, read: int) -> int:
+        """Return how many of the first `read` batches of all lanes the pipeline computes."""
+        return max(0, -(-(read - self.index) // self.count))
+
 
 #: One pipeline computes all batches.
 ONE_LANE = Lane()

@@ -325,7 +325,7 @@ def _start_lane(
     samples = _batch_size(upcoming)
     if samples is not None:
         # Of the first batch of the lane from this position on.
-        first = lane.number(max(0, -(-(position.read - lane.index) // lane.count)))
+        first = lane.number(lane.runs(position.read))
         options = replace(options, hw_decoder_load=_first_load(spec, samples(first)))
     seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
     pipeline = make_pipeline(

@@ -78,6 +78,15 @@ def test_lanes_draw_their_own_values():
     assert seeds[0] == RandomStreams(7).seed(flip, "whether")
 
 
+@given(st.integers(1, 8), st.integers(0, 30))
+def test_lanes_share_the_batches(count, read):
+    numbers = []
+    for lane in (Lane(index, count) for index in range(count)):
+        numbers += map(lane.number, range(lane.runs(read)))
+        assert read <= lane.number(lane.runs(read)) < read + count
+    assert sorted(numbers) == [*range(read)]
+
+
 @given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=8), st.data())
 def test_checkpoints_of_lanes(checkpoints, data):
     """A lane has none before its first batch."""
