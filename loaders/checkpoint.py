@@ -159,6 +159,7 @@ def read_state(
                 hint="load it with the release that saved it",
             )
         saved = {name: _plain(member) for name, member in whole["built"].members().items()}
+        saved.setdefault("pipelines", 1)  # what all loaders had before there were several
         position = _position(whole["position"], batches)
         try:
             checkpoint = b64decode(whole["checkpoint"].text(), validate=True)

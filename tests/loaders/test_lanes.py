@@ -122,6 +122,14 @@ def test_a_state_belongs_to_a_number_of_pipelines(prepared):
         loader.load_state_dict(state)
 
 
+def test_a_state_without_a_number_of_pipelines_is_one_of_one(prepared):
+    with build(prepared[MIXED], shuffle=True, fields=("index",)) as loader:
+        state = state_after(loader, 3)
+        del state["built"]["pipelines"]
+        loader.load_state_dict(state)
+        assert len(column(loader)) == len(loader) - 3
+
+
 def test_a_state_whose_lanes_have_not_begun_is_damaged(prepared):
     options = {"shuffle": True, "pipelines": 2}
     with build(prepared[MIXED], **options) as loader:
