@@ -159,7 +159,6 @@ def read_state(
                 hint="load it with the release that saved it",
             )
         saved = {name: _plain(member) for name, member in whole["built"].members().items()}
-        saved.setdefault("pipelines", 1)  # what all loaders had before there were several
         position = _position(whole["position"], batches)
         try:
             checkpoint = b64decode(whole["checkpoint"].text(), validate=True)
@@ -334,8 +333,14 @@ def _same_global_batches(saved: Choices, built: Choices) -> bool:
 def _differing(saved: Choices, built: Choices) -> list[str]:
     """Return the choices in which two loaders differ, except `on_error`, which may differ."""
     return [
-        name for name, value in built.items() if saved.get(name) != value and name != "on_error"
+        name
+        for name, value in built.items()
+        if saved.get(name, _EARLIER.get(name)) != value and name != "on_error"
     ]
+
+
+#: Choices that states did not have at first, and the value that all loaders had then.
+_EARLIER = {"pipelines": 1}
 
 
 def _global_batch(choices: Choices) -> int | None:
