@@ -9,6 +9,9 @@ import pytest
 from helpers.object_stores import SCHEMES, empty_folder
 from helpers.servers import find_weed
 
+from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
 from manifests.remote.store import Store
 
@@ -32,6 +35,19 @@ def store(server_environment):
     """An empty folder in one object store."""
     with empty_folder(S3, server_environment) as folder:
         yield folder
+
+
+@pytest.fixture
+def convert(request, source, store):
+    """A function that converts the module's source into the store, and returns the result."""
+
+    def run(options: Options | None = None, *, overwrite: bool = False):
+        chosen = options or request.module.OPTIONS
+        return convert_dataset(
+            read_source(source), str(store), chosen, workers=1, overwrite=overwrite
+        )
+
+    return run
 
 
 @pytest.fixture

@@ -42,18 +42,6 @@ def expected(source, tmp_path_factory) -> dict[str, bytes]:
     return files_of(out)
 
 
-@pytest.fixture
-def convert(source, store):
-    """A function that converts the source into the store, and returns the result."""
-
-    def run(options: Options = OPTIONS, *, overwrite: bool = False):
-        return convert_dataset(
-            read_source(source), str(store), options, workers=1, overwrite=overwrite
-        )
-
-    return run
-
-
 def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, each_store, staging) -> None:
     result = convert_dataset(read_source(source), str(each_store), OPTIONS, workers=1)
     assert (result.resumed, result.rejected) == (0, 1)

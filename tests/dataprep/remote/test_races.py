@@ -11,7 +11,7 @@ from dataprep.options import Options
 from dataprep.run import convert as prepare
 from dataprep.run import prepare as dataset
 from dataprep.run import work
-from dataprep.run.convert import append_dataset, convert_dataset, plan_dataset
+from dataprep.run.convert import append_dataset, plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import Share
 from dataprep.shards import write as segments
@@ -29,18 +29,6 @@ ALL = Share(0, 1)
 @pytest.fixture(scope="module")
 def source(make_photos, tmp_path_factory) -> str:
     return str(make_photos(tmp_path_factory.mktemp("images") / "set", 36))
-
-
-@pytest.fixture
-def convert(source, store):
-    """A function that converts the source into the store, and returns the result."""
-
-    def run(options: Options = OPTIONS, *, overwrite: bool = False):
-        return convert_dataset(
-            read_source(source), str(store), options, workers=1, overwrite=overwrite
-        )
-
-    return run
 
 
 def problems(store: Store):
