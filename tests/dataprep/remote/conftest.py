@@ -38,7 +38,7 @@ def store(server_environment):
 
 
 @pytest.fixture
-def convert(request, source, store):
+def convert_into(request, source, store):
     """A function that converts the module's source into the store, and returns the result."""
 
     def run(options: Options | None = None, *, overwrite: bool = False):

@@ -50,22 +50,22 @@ def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, each_store, 
     assert [path for path in staging.rglob("*") if path.is_file()] == []
 
 
-def test_only_what_is_missing_is_written_again(convert, expected, store, monkeypatch) -> None:
-    convert()
+def test_only_what_is_missing_is_written_again(convert_into, expected, store, monkeypatch) -> None:
+    convert_into()
     before = {info.name: info.etag for info in store.list_objects()}
     with monkeypatch.context() as patch:
         patch.setattr(Store, "put", None)
-        assert convert().resumed == 4
+        assert convert_into().resumed == 4
     assert {info.name: info.etag for info in store.list_objects()} == before
     for lost in ("train-00001.parquet", "train-00001.tfrecord", "train-00001.idx", "manifest.json"):
         store.delete(lost)
-        assert convert().resumed == (4 if lost == "manifest.json" else 3), lost
+        assert convert_into().resumed == (4 if lost == "manifest.json" else 3), lost
         assert files_of(store) == expected, lost
 
 
 @pytest.mark.parametrize("in_steps", [False, True])
 def test_a_run_killed_between_the_manifest_and_the_mark_of_incomplete_datasets(
-    source, convert, expected, store, monkeypatch, in_steps
+    source, convert_into, expected, store, monkeypatch, in_steps
 ) -> None:
     """The manifest is written, and the object that says that the dataset is incomplete is not deleted yet."""
     delete = Store.delete
@@ -80,7 +80,7 @@ def test_a_run_killed_between_the_manifest_and_the_mark_of_incomplete_datasets(
             work(str(store), workers=1)
             finish(str(store), workers=1)
         else:
-            convert()
+            convert_into()
 
     if in_steps:
         plan_dataset(read_source(source), str(store), OPTIONS)
@@ -94,7 +94,7 @@ def test_a_run_killed_between_the_manifest_and_the_mark_of_incomplete_datasets(
 
 
 def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
-    convert, store, monkeypatch
+    convert_into, store, monkeypatch
 ) -> None:
     tasks = []
 
@@ -103,8 +103,8 @@ def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
         return write_shard(task, pool)
 
     monkeypatch.setattr("dataprep.run.work.write_shard", record)
-    convert(Options(shard_samples=12))
-    convert(overwrite=True)
+    convert_into(Options(shard_samples=12))
+    convert_into(overwrite=True)
     before = files_of(store)
     with pytest.raises(LostFolderError, match="another run has taken over the folder"):
         write_shard(tasks[0])
@@ -115,15 +115,15 @@ def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
 
 
 def test_a_store_that_ignores_create_if_absent_is_refused_at_start(
-    convert, store, monkeypatch
+    convert_into, store, monkeypatch
 ) -> None:
     monkeypatch.setattr(Store, "create", lambda self, name, data: self.put(name, data) is None)
     with pytest.raises(CallError, match="this object store ignores create-if-absent"):
-        convert()
+        convert_into()
     assert files_of(store) == {}
 
 
-def test_outputs_and_folders_that_are_refused(source, convert, store, staging) -> None:
+def test_outputs_and_folders_that_are_refused(source, convert_into, store, staging) -> None:
     with pytest.raises(CallError, match=r"--out https://host/x can only be read"):
         convert_dataset(read_source(source), "https://host/x", OPTIONS, workers=1)
     upload(Path(source), f"{store}/set")
@@ -133,7 +133,7 @@ def test_outputs_and_folders_that_are_refused(source, convert, store, staging) -
     shutil.rmtree(staging / f"dataprep-{os.getuid()}", ignore_errors=True)
     (staging / f"dataprep-{os.getuid()}").write_text("another user's, or not a folder")
     with pytest.raises(CallError, match="is not a folder of this user"):
-        convert()
+        convert_into()
 
 
 @pytest.fixture(params=["seaweedfs", "moto"])

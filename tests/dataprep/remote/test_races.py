@@ -36,40 +36,40 @@ def problems(store: Store):
 
 
 def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(
-    convert, store, monkeypatch, elsewhere, kill_before
+    convert_into, store, monkeypatch, elsewhere, kill_before
 ):
     """It looks at the folder while a shard has no table yet."""
-    kill_before("train-00001.parquet", convert)
+    kill_before("train-00001.parquet", convert_into)
     remove, deleted = dataset.remove_outdated, []
 
     def after_another(resumable):
         if not deleted:
             deleted.append(resumable.outdated)
-            elsewhere(convert)
+            elsewhere(convert_into)
             assert problems(store) == ()
         remove(resumable)
 
     monkeypatch.setattr(dataset, "remove_outdated", after_another)
-    convert()
+    convert_into()
     assert "train-00001.tfrecord" in deleted[0]
     assert problems(store) == ()
 
 
 def test_a_run_knows_its_own_files_while_another_finishes(
-    convert, store, monkeypatch, elsewhere, kill_before
+    convert_into, store, monkeypatch, elsewhere, kill_before
 ):
-    kill_before("train-00001.parquet", convert)
+    kill_before("train-00001.parquet", convert_into)
     calls = []
 
     def after_another(out):
         journal = read_journal(out)
         calls.append(journal)
         if len(calls) == 1:
-            elsewhere(convert)
+            elsewhere(convert_into)
         return journal
 
     monkeypatch.setattr("dataprep.ledger.state.read_journal", after_another)
-    convert()
+    convert_into()
     assert len(calls) > 1
     assert problems(store) == ()
 
@@ -131,10 +131,10 @@ def test_a_worker_whose_temporary_files_were_removed_by_finish(source, store, mo
 
 
 def test_an_equal_append_that_ends_before_this_one_begins(
-    convert, store, make_photos, monkeypatch, elsewhere, tmp_path
+    convert_into, store, make_photos, monkeypatch, elsewhere, tmp_path
 ):
     """Its shards are part of the dataset: nobody may be told to move them away."""
-    convert()
+    convert_into()
     more = read_source(str(make_photos(tmp_path / "more", 9, classes=1)))
     refuse_folders = prepare.refuse_folders
 
