@@ -51,11 +51,11 @@ def crop_resize(
     return fn.resize(fn.decoders.image_random_crop(image, **options), **resize)
 
 
-def normalize(images: Any, *, gpu: bool, layout: str = "CHW") -> Any:
-    """Flip at random, and normalize to float16 on the GPU, else float32."""
+def normalize(images: Any, *, gpu: bool, layout: str = "CHW", flips: float = 0.5) -> Any:
+    """Flip a share of the images, and normalize to float16 on the GPU, else float32."""
     return fn.crop_mirror_normalize(
         images,
-        mirror=fn.random.coin_flip(probability=0.5),
+        mirror=fn.random.coin_flip(probability=flips),
         mean=[255 * value for value in MEAN],
         std=[255 * value for value in STD],
         dtype=types.FLOAT16 if gpu else types.FLOAT,
