@@ -16,7 +16,7 @@ from loaders.dataset.tables import SampleTables
 #: EXIF's tag of the orientation, and its values that swap height and width.
 _ORIENTATION, _SIDEWAYS = 274, (5, 6, 7, 8)
 
-#: Bytes of a JPEG that contain its EXIF block, which is one of its first segments of up to 64 KiB.
+#: Bytes of a JPEG that contain its header, unless it has for example a long color profile.
 _HEAD = 1 << 18
 
 _AT_ONCE = 1000
@@ -62,15 +62,16 @@ def is_turned(data: Array) -> bool:
     # Pillow logs that it does not decode a TIFF of many channels, which has no orientation.
     logging.getLogger("PIL").addHandler(_SILENT)
     is_jpeg = data[:2].tobytes() == b"\xff\xd8"
-    head = data[:_HEAD] if is_jpeg else data
-    try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(head.tobytes())) as image:
-            warnings.simplefilter("ignore")  # a damaged EXIF block, for example
-            for xmp in ("xmp", "XML:com.adobe.xmp"):  # Pillow reads it, but DALI does not
-                image.info.pop(xmp, None)
-            return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
-    except (OSError, SyntaxError, ValueError):
-        return False
+    for head in (data[:_HEAD], data) if is_jpeg else (data,):
+        try:
+            with warnings.catch_warnings(), Image.open(io.BytesIO(head.tobytes())) as image:
+                warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+                for xmp in ("xmp", "XML:com.adobe.xmp"):  # Pillow reads it, but DALI does not
+                    image.info.pop(xmp, None)
+                return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+        except (OSError, SyntaxError, ValueError):
+            continue
+    return False
 
 
 def upright_sizes(

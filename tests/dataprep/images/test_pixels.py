@@ -79,6 +79,8 @@ def upright_size(data: bytes, kind: str) -> tuple[int, int]:
 def test_the_upright_size_is_that_of_dali(kind):
     picture = Image.new("RGB", (40, 30))
     images = [encode(picture, kind, exif=exif(orientation)) for orientation in range(1, 9)]
+    segments = 5 * (b"\xff\xeb\xff\xff" + bytes(65533))  # a JPEG with a long header
+    images.append(encode(picture, kind, exif=exif(6), extra=segments))
     # DALI turns no image for XMP, Pillow does.
     xmp, info = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>', PngInfo()
     info.add_itxt("XML:com.adobe.xmp", xmp)
