@@ -99,7 +99,8 @@ def test_a_dataset_with_arrays_is_appended_repaired_reverted_and_converted_again
     invoke("repair", out, "--src", source, *ARRAY)
     assert snapshot(out) == appended
     merged = tmp_path / "merged"
-    invoke("convert", "--src", source, "--src", more, "--out", merged, *ARRAY)
+    unsorted = (*ARRAY, "--array", "a={stem}.npy")
+    invoke("convert", "--src", source, "--src", more, "--out", merged, *unsorted)
     assert has_right_arrays(merged)
     plain = write_images(tmp_path / "plain", range(3), ("cat",))
     both = ("convert", "--src", out, "--src", plain, "--out", tmp_path / "x")

@@ -145,10 +145,18 @@ def test_what_fails_is_asked_for_again(serve, fault: str) -> None:
 
 
 def test_a_server_that_always_fails_is_an_error(serve) -> None:
+    """The client repeats a refused request, so the store does not."""
+    seen: list[int] = []
+
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        seen.append(number)
+        _echo(503)(handler, number)
+
     with pytest.raises(
         StorageError, match=r"cannot be read: the server answered 503 SomeCode, after retries"
     ):
-        serve(_echo(503)).get("a")
+        serve(answer).get("a")
+    assert len(seen) == 1 + connect.MAX_RETRIES
 
 
 def test_a_server_that_does_not_exist(serve, monkeypatch: pytest.MonkeyPatch) -> None:
