@@ -9,7 +9,12 @@ from helpers import loading, small
 from helpers.damaged import change_manifest
 from helpers.loading import flat
 
-from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler
+from loaders.samplers import (
+    ClassBalancedSampler,
+    PKSampler,
+    ShuffledSampler,
+    SubsetSampler,
+)
 from manifests.store import read_manifest
 
 EXACT = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}]
@@ -26,11 +31,12 @@ def people(prepared):
 
 
 def test_a_custom_sampler(people):
-    """From the last to the first row, in an array that the plan uses again."""
+    """From the last to the first row, in an array that the plan uses again; also in a subset."""
     buffer = np.zeros(6, np.int64)
 
     def plan(columns, *, samples, batch_size, world_size, seed):
         assert columns["camera"].tolist() == [int(camera) for camera in columns["camera"]]
+        assert columns["label"].dtype == np.int64
 
         def batch(epoch, number):
             rows = np.arange(samples)[::-1][number * batch_size : (number + 1) * batch_size]
@@ -39,11 +45,12 @@ def test_a_custom_sampler(people):
 
         return SimpleNamespace(samples=samples, lines=("From the last to the first.",), batch=batch)
 
-    sampler = SimpleNamespace(columns=("camera",), plan=plan)
-    with build(people, sampler=sampler, fields=("index",), last_batch="partial") as loader:
-        assert flat(loader) == list(range(40))[::-1]
-        assert "From the last to the first." in loader.explain()
-        assert "planned by namespace(" in loader.explain()
+    custom = SimpleNamespace(columns=("camera", "label"), plan=plan)
+    for sampler in (custom, SubsetSampler(where="true", sampler=custom)):
+        with build(people, sampler=sampler, fields=("index",), last_batch="partial") as loader:
+            assert flat(loader) == list(range(40))[::-1]
+            assert "From the last to the first." in loader.explain()
+            assert f"planned by {str(sampler)[:14]}" in loader.explain()
 
 
 def test_a_partial_batch_larger_than_an_epoch_is_not_padded(people):
