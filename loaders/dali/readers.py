@@ -22,7 +22,7 @@ import nvidia.dali.tfrecord as _tfrecord
 
 from loaders.arrays import Bools, Bytes, Float32s, Ints
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
-from loaders.dataset.images import Images
+from loaders.dataset.images import COPIED_BYTES, Encoded, Images
 from loaders.dataset.split import OpenSplit
 from loaders.progress import ONE_LANE, Lane, Shapes, Upcoming
 from loaders.ranks import Ranks
@@ -41,10 +41,6 @@ RowsOf: TypeAlias = Callable[[int], Ints]
 #: Batches that are prepared before DALI asks for them. Their images are views of memory-mapped
 #: shards, or copies if the shards are read instead.
 PREPARED_BATCHES = 2
-
-#: Raw images of at most this many bytes are copied into one array for each batch. For larger ones,
-#: the copy takes longer than DALI saves by not handling each image.
-COPIED_BYTES = 16_384
 
 #: Number of batches for which a planned reader asks the operating system to load images into memory
 #: in advance.
@@ -267,11 +263,14 @@ class _Preparation:
         return images, check_readable
 
 
-def _tensor_list(encoded: Sequence[Bytes]) -> Any:
+def _tensor_list(encoded: list[Encoded] | Bytes) -> Any:
     """Return images as DALI's tensor list, which keeps their memory: one array if they are small and raw."""
-    size = len(encoded[0])
-    if size <= COPIED_BYTES and all(len(each) == size for each in encoded):
-        return TensorListCPU(np.concatenate(encoded).reshape(-1, size), "")
+    if isinstance(encoded, list):
+        size = len(encoded[0])
+        if size <= COPIED_BYTES and all(len(each) == size for each in encoded):
+            encoded = np.stack(encoded)
+    if isinstance(encoded, np.ndarray):
+        return TensorListCPU(encoded, "")
     # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256
     # images.
     return TensorListCPU([*map(TensorCPU, encoded)], "", contiguous=False)

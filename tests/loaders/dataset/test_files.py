@@ -11,7 +11,7 @@ import pytest
 from helpers.eventually import eventually
 
 import loaders.dataset.files
-from loaders.dataset.files import Mappings, map_file, prefetch, resident_bytes
+from loaders.dataset.files import Mappings, gather, map_file, prefetch, resident_bytes
 
 
 def mapped_ranges(name):
@@ -48,6 +48,24 @@ def test_no_descriptor_stays_open_and_the_number_of_mappings_is_bounded(tmp_path
     assert [int(view.view("<u2")[0]) for view in views] == list(range(5))
     gc.collect()
     assert mapped_ranges(f"{tmp_path}/many-") <= 105
+
+
+@pytest.mark.parametrize("size", [1, 3000, 65_535])
+def test_ranges_of_several_files_become_one_array(tmp_path, size):
+    rng = np.random.default_rng(size)
+    content = rng.integers(0, 256, (3, 70_000), np.uint8)
+    files = []
+    for number, data in enumerate(content):
+        (tmp_path / str(number)).write_bytes(data.tobytes())
+        files.append(map_file(str(tmp_path / str(number)), len(data)))
+    numbers = rng.integers(0, 3, 50)
+    begins = rng.integers(0, 70_000 - size, 50, endpoint=True)
+    found = gather(np.array([files[each].address for each in numbers]) + begins, size)
+    del files
+    places = zip(numbers.tolist(), begins.tolist(), strict=True)
+    expected = [content[file, begin : begin + size] for file, begin in places]
+    np.testing.assert_array_equal(found, expected)
+    assert found.flags.c_contiguous
 
 
 @pytest.fixture
