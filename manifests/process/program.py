@@ -243,11 +243,8 @@ def open_streams() -> None:
         except OSError:
             closed.add(number)
             # A file of a dataset must never get the number of a standard stream: libraries print to
-            # these numbers.
-            handle = os.open(os.devnull, os.O_RDWR)
-            if handle != number:
-                os.dup2(handle, number)
-                os.close(handle)
+            # these numbers. The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDWR)
     if 2 in closed and 1 not in closed:
         os.dup2(1, 2)  # the error that follows is printed there
     names = {1: "standard output", 2: "standard error"}
