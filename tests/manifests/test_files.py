@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from manifests.files import (
     read_file,
     read_lines,
 )
+from manifests.process.text import parse_bytes
 
 KINDS = [value for value in vars(files).values() if isinstance(value, files.FileKind)]
 
@@ -60,6 +62,16 @@ def test_the_length_has_a_limit(kind, tmp_path):
     for use in (open_handle, read_file, file_length):
         with pytest.raises(kind.error, match=f"but the limit is {kind.max_bytes:,}"):
             use(path, kind)
+
+
+def test_the_documentation_states_the_limits():
+    page = (Path(__file__).parents[2] / "docs/format.md").read_text("utf-8")
+    limits = {}
+    for names, sizes in re.findall(r"^\| (.+) \| (\d+ [MGT]iB.*) \|$", page, re.MULTILINE):
+        found = [parse_bytes(size) for size in re.findall(r"\d+ [MGT]iB", sizes)]
+        limits |= dict.fromkeys(names.replace("`", "").split(", "), found)
+    for kind in KINDS:
+        assert kind.max_bytes in limits[kind.name]
 
 
 def test_a_file_that_grows_is_read_up_to_its_length(tmp_path, monkeypatch):
