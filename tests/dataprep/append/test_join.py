@@ -82,6 +82,8 @@ def test_damaged_tables_of_a_join_are_found(dataset, invoke, tmp_path):
     assert "train-00000.parquet" in found
     assert found.count("not repaired: columns of another table were joined to it") == 2
     assert "train-00000" not in invoke("verify", dataset, status=1).stdout
+    (dataset / "train-00000.tfrecord").unlink()  # it has no column of a join
+    assert "set --src to the source of the dataset" in invoke("repair", dataset, status=1).stdout
 
 
 def test_corrected_labels_replace_the_labels(dataset, invoke, convert, snapshot, tmp_path):

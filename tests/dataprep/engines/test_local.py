@@ -22,6 +22,7 @@ from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import DatasetError, WorkerDiedError
+from manifests.process.interrupts import delayed_interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +74,17 @@ def test_workers_ignore_interrupts():
     os.kill(children()[-1], signal.SIGINT)
     assert len(list(engine.run(tasks.square, range(100), 2))) == 100
     engine.close()
+
+
+def test_an_ignored_interrupt_stays_ignored():
+    """A job in the background of a script starts with SIGINT ignored."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with delayed_interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert not interrupts
 
 
 class OtherMachine(LocalEngine):

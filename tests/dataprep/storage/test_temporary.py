@@ -15,6 +15,7 @@ import pytest
 from helpers.pictures import encode, photo
 
 from dataprep import storage
+from dataprep.options import Options
 from dataprep.storage import remote
 from dataprep.storage.files import files_of
 from dataprep.storage.local import save_array, temporary_folder
@@ -170,6 +171,11 @@ def test_a_run_without_a_lock_keeps_the_folder_of_one_with_a_lock(folder):
             pass
         storage.write_partial(os.path.join(folder, "shard.tar"), b"x")
     assert not storage.has_partials(folder)
+
+
+def test_a_shard_of_the_default_size_is_uploaded_in_one_request():
+    """An interrupted upload in parts leaves them in the store."""
+    assert not store.may_have_parts(Options().shard_bytes)
 
 
 def test_the_upload_of_a_table_of_a_plan_is_aborted_where_it_is(tmp_path, monkeypatch):
