@@ -25,6 +25,7 @@ import loaders
 from loaders.export.command import export
 from loaders.transforms.parse import known_transforms
 from manifests.errors import CallError
+from manifests.pixels import show_bands
 from manifests.store import read_manifest
 
 TIFFS = {
@@ -220,6 +221,8 @@ def test_a_preview_shows_three_bands(bands, tmp_path):
         assert np.abs(item.original.astype(int) - item.draws[0].pixels).max() <= 1
         assert item.original.std() > 50
     preview.save(tmp_path / "preview.html")
+    with np.errstate(all="raise"):
+        assert not show_bands(np.full((2, 3, 13), 7.0)).any()  # a band of one value is black
 
 
 def test_normalize_takes_a_mean_for_each_channel(bands):

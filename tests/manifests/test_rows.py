@@ -87,7 +87,7 @@ def test_label_images_are_inside_their_shard(folder, offset, size):
     shard = read_manifest(folder).splits[0].shards[1]
     path = folder / shard.table.name
     table = read_table(path).drop_columns(["label"])
-    table = table.append_column("mask_offset", pa.array([0, 0, offset, 0, 0]))
+    table = table.append_column("mask_offset", pa.array([shard.file.bytes - 1, 0, offset, 0, 0]))
     table = table.append_column("mask_size", pa.array([1, 1, size, 1, 1]))
     pq.write_table(table, path, write_page_checksum=True)
     with pytest.raises(TableError, match="outside its shard") as caught:

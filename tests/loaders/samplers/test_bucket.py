@@ -95,6 +95,11 @@ def test_of_one_ratio_the_largest_bucket_that_does_not_enlarge_is_taken():
     assert numbers.tolist() == [1, 2, 0]
 
 
+def test_a_bucket_that_saves_no_pixels_is_left_out():
+    sizes = [(24, 16), (8, 48)]  # both keep a third of the second image
+    assert find_buckets(np.array([5, 3]), np.array([2, 6]), sizes, 2) == sizes[:1]
+
+
 @given(
     st.lists(st.fractions(Fraction(1, 9), 40, max_denominator=50), min_size=1, max_size=9),
     st.integers(1, 200),
