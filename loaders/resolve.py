@@ -49,7 +49,7 @@ from loaders.transforms.argument import ParsedTransforms, parse_transforms, requ
 from loaders.transforms.base import MAX_PIXELS, Adjustment, ImageSpec, Size, no_buckets
 from loaders.transforms.combinators import Combinator
 from loaders.transforms.crop_resize import RandomResizedCrop
-from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
 from loaders.transforms.fuse import (
     Fusion,
     decode_window,
@@ -112,6 +112,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     # Reading the sizes takes time, so only what needs them reads them.
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
+    needs_sizes = needs_sizes or isinstance(fusion.operations[0], Decode)
     sizes = tables.image_sizes() if needs_sizes else None
     pipelines = choose_pipelines(request, recipe, device, order, sizes)
     smooth = not chosen.shuffle
@@ -152,6 +153,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         fields=batch_fields,
         images=images,
         sizes=sizes if device.is_gpu else None,
+        stored=_stored(sizes, split, batch_fields),
         settings=settings,
         order_warnings=slow_orders,
         warnings=(
@@ -623,6 +625,19 @@ def _log_spec(spec: LoaderSpec) -> None:
         options.device.kind,
         options.num_threads,
     )
+
+
+def _stored(sizes: ImageSizes | None, split: OpenSplit, fields: Fields) -> ImageSpec:
+    """Return the spec of images before they are decoded.
+
+    With their size, the graph needs no operators that wait for each image and compute with its
+    sides. EXIF orientation cannot change the size of squares.
+    """
+    if sizes is None or len(sizes.widths) != split.samples or fields.others:
+        return ImageSpec()
+    side = int(sizes.widths[0])
+    same = bool((sizes.widths == side).all() and (sizes.heights == side).all())
+    return ImageSpec((side, side) if same and side else None)
 
 
 # --- changes of `Loader.set` ----------------------------------------------------------------------

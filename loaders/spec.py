@@ -17,7 +17,7 @@ from loaders.memory import ImageSizes, LoadSettings
 from loaders.options import ResolvedOptions
 from loaders.samplers.draws import random_words, uniform
 from loaders.samplers.order import Order
-from loaders.transforms.base import AS_WRITTEN, Adjustment
+from loaders.transforms.base import AS_WRITTEN, Adjustment, ImageSpec
 from loaders.transforms.fuse import (
     Fusion,
 )
@@ -41,6 +41,7 @@ class LoaderSpec:
             them. `None` if DALI's own readers read them.
         num_classes: columns of a mixed label. 0 if the dataset does not name its classes.
         sizes: sizes of the images. `None` on the CPU, or if the sample tables do not have them.
+        stored: what is known about all images before they are decoded.
         settings: how batches are made, for the estimate of GPU memory.
         order_warnings: operations that cost memory because of their place in the list.
         warnings: all warnings of `loaders.build`.
@@ -60,6 +61,7 @@ class LoaderSpec:
     images: Images | None
     num_classes: int
     sizes: ImageSizes | None
+    stored: ImageSpec
     settings: LoadSettings
     order_warnings: tuple[str, ...]
     warnings: tuple[str, ...]

@@ -25,6 +25,7 @@ from loaders.ranks import usable_cores
 from loaders.resolve import choose_pipelines, default_tuning, resolve
 from loaders.samplers import ShuffledSampler
 from loaders.spec import LoaderSpec
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.fuse import fuse_recipe
 from manifests.process.text import printable
 
@@ -216,7 +217,8 @@ def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -
     for name, value in asdict(defaults).items():
         if getattr(request, name) is None:
             options = replace(options, **{name: value})
-    return replace(spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views), options=options)
+    spec = replace(spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views), options=options)
+    return replace(spec, stored=ImageSpec())
 
 
 def _resize(stored: Encoded, side: int) -> _Resized | None:

@@ -154,7 +154,7 @@ def _mixed(spec: LoaderSpec, encoded: Node, context: GraphContext) -> tuple[Node
     """Return mixed images, and the partner and the share of each."""
     options = spec.options
     exact = replace(options, dtype="float32")
-    image, output = finished(spec.fusion.operations, encoded, ImageSpec(), context, exact)
+    image, output = finished(spec.fusion.operations, encoded, spec.stored, context, exact)
     image, partner, share = mix(
         spec.recipe.mixing,
         image,
@@ -171,8 +171,8 @@ def _views(spec: LoaderSpec, encoded: Node, context: GraphContext) -> list[Node]
     operations = spec.fusion.operations
     options = spec.options
     if not spec.view_fusions:
-        return [finished(operations, encoded, ImageSpec(), context, options)[0]]
-    image, output = apply_all(operations, encoded, ImageSpec(), context)
+        return [finished(operations, encoded, spec.stored, context, options)[0]]
+    image, output = apply_all(operations, encoded, spec.stored, context)
     images = []
     for view in spec.view_fusions:
         context.random.next_view()

@@ -44,7 +44,7 @@ class Decode(Operation):
     kind: Annotated[PixelKind, check_kind] = field(default=RGB8, repr=False)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec of decoded images, whose sizes vary."""
+        """Return the spec of decoded images, of which `spec` may know the size."""
         kind = self.kind
         if kind == RGB8:
             kind = spec.kind
@@ -52,7 +52,11 @@ class Decode(Operation):
             raise CallError(f"the dataset has {kind}, which have no order BGR", hint="remove it")
         is_uint8 = kind.dtype == "uint8"
         return ImageSpec(
-            channels=kind.channels, is_uint8=is_uint8, color_space=self.space, kind=kind
+            size=spec.size,
+            channels=kind.channels,
+            is_uint8=is_uint8,
+            color_space=self.space,
+            kind=kind,
         )
 
 

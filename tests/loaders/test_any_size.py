@@ -1,6 +1,7 @@
 """Images without a resize: batches of one image of any size, and images of one size that EXIF turns."""
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,3 +72,27 @@ def test_images_that_are_turned_differently_are_refused_by_name(make_dataset, fi
     message = "does not have the size that the sample tables"
     with build(folder, shuffle=False) as loader, pytest.raises(DatasetError, match=message):
         next(iter(loader))
+
+
+_LISTS: list[list[Any]] = [
+    [{"RandomCrop": {"size": 24, "padding": 4}}, "RandomHorizontalFlip"],
+    [{"RandomCrop": {"size": 44, "pad_if_needed": True}}, {"RandomRotation": {"degrees": 20}}],
+    [{"Resize": {"size": 20}}, {"RandomCrop": {"size": 13}}, {"ColorJitter": {"hue": 0.1}}],
+    [{"RandomRotation": {"degrees": 20, "library": "torchvision"}}, {"Resize": {"size": [9, 12]}}],
+    [{"CenterCrop": {"size": 15}}, {"RandomAffine": {"degrees": 9, "translate": [0.2, 0.1]}}],
+    [{"Pad": {"padding": 3}}, {"FiveCrop": {"size": 16}}],
+]
+
+
+@pytest.mark.parametrize("transforms", _LISTS, ids=str)
+def test_known_sizes_change_no_pixel(make_dataset, transforms):
+    """If all images are squares of one size, the graph knows it; another image at the end hides it."""
+    samples = [("png", encode(photo(n, 33, 33), "png"), n) for n in range(8)]
+    found = []
+    for last in ([], [("png", encode(photo(8, 50, 50), "png"), 8)]):
+        folder = make_dataset("tfrecord", [*samples, *last], name=f"last {len(last)}")
+        options = {"sampler": loaders.SequentialSampler(), "batch_size": 4, "fields": ["image"]}
+        with build(folder, transforms=transforms, **options) as loader:
+            found.append(np.concatenate([images for (images,) in loading.take(loader, 2)]))
+            assert loader.spec.stored.size == (None if last else (33, 33))
+    np.testing.assert_array_equal(*found)
