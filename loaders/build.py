@@ -11,6 +11,7 @@ from loaders.options import (
     AnyDevice,
     AnyDType,
     Batch,
+    Decoder,
     FrameworkName,
     LastBatch,
     Layout,
@@ -56,6 +57,7 @@ class BuildOptions(TypedDict, total=False):
     last_batch: LastBatch | None
     prefetch: int | None
     pipelines: int | None
+    decoder: Decoder | None
     hw_decoder_load: float | None
     memory_limit: int | str | None
     mmap: bool | None
@@ -126,6 +128,7 @@ def build(
     framework: FrameworkName = "torch",
     prefetch: int | None = None,
     pipelines: int | None = None,
+    decoder: Decoder | None = None,
     hw_decoder_load: float | None = None,
     memory_limit: int | str | None = None,
     mmap: bool | None = None,
@@ -223,9 +226,8 @@ def build(
         seed: 0 or more. The same seed and the same calls return the same batches on the same kind
             of device.
         num_threads: CPU threads that read and decode. `None` means one per core that this process
-            may use, divided by the number of ranks on the machine. With a GPU at most 12: at most 8
-            if the transforms use the CPU heavily or the images are small, 4 if the images are
-            large.
+            may use, divided by the number of ranks on the machine. With a GPU at most 12; if it also
+            decodes, at most 8 for small images and 4 for large ones.
         dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires
             transforms without normalization.
         layout: order of the axes of an image batch.
@@ -256,10 +258,15 @@ def build(
             of a batch and the steps of policies do not depend on the number. What DALI draws does,
             such as crops and flips, and a state fits one number only. More than one is an error if
             DALI's own reader reads the split.
+        decoder: ``"gpu"`` decodes on the GPU, an error on a CPU and for other pixels than 8-bit RGB.
+            ``"cpu"`` decodes as a loader on the CPU does, and copies the pixels to the GPU. Small
+            images are faster then, and no decoder takes GPU memory. `None` means ``"cpu"`` where
+            ``"gpu"`` is an error, and for images of at most 128 x 128 pixels on average, unless
+            `hw_decoder_load` is given. A state fits one decoder only. No effect on raw pixels.
         hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to
-            1. `None` means the fastest measured value for these images and transforms. A GPU
-            interpolates the chroma of whole images, as the CPU does, only if `shuffle` is false:
-            the hardware is slower then.
+            1; an error with ``decoder="cpu"``. `None` means the fastest measured value for these
+            images and transforms. A GPU interpolates the chroma of whole images, as the CPU does,
+            only if `shuffle` is false: the hardware is slower then.
         memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimates of this
             loader and of the other open loaders of this process exceed it, `build` raises an error
             whose hint says which batch size or image size fits. An error on the CPU.

@@ -49,6 +49,9 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
         shared["shared"] = options.shared
     if spec.fields.captions is not None:
         shared |= {"caption": options.caption, "caption_weights": options.caption_weights}
+    # The decoder draws crops, so DALI's checkpoint has its state.
+    if spec.may_choose_decoder:
+        shared["decoder"] = options.decoder
     return {
         **sampling_choices(spec),
         **shared,
@@ -216,7 +219,7 @@ def _require_same_choices(
     # Ranks and batch sizes may differ if nothing else does, so another choice is the reason.
     differing.sort(key=_PART.__contains__)
     for name in differing:
-        stored = saved.get(name)
+        stored = saved.get(name, _EARLIER.get(name))
         value = built[name]
         if name == "sample_order":
             raise CallError(
@@ -234,10 +237,13 @@ def _require_same_choices(
                 f" revision {_plain_revisions(revisions)}",
                 hint=f"build the loader with revision={saved_at}",
             )
+        hint = "build the loader with the same arguments"
+        if name == "decoder":
+            hint = f"build the loader with decoder={shorten(stored)}"
         raise CallError(
             f"the state was saved by a loader with {name}={shorten(stored, 1000)}, but this loader"
             f" has {name}={shorten(value, 1000)}",
-            hint="build the loader with the same arguments",
+            hint=hint,
         )
 
 
@@ -340,7 +346,7 @@ def _differing(saved: Choices, built: Choices) -> list[str]:
 
 
 #: Choices that states did not have at first, and the value that all loaders had then.
-_EARLIER = {"pipelines": 1}
+_EARLIER = {"pipelines": 1, "decoder": "gpu"}
 
 
 def _global_batch(choices: Choices) -> int | None:

@@ -135,7 +135,7 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
         images = f"{options.batch_size} images in rows of "
     batch_bytes = options.batch_size * spec.settings.image_bytes
     hardware = ""
-    if options.device.is_gpu:
+    if options.decoder == "gpu":
         share = f"{options.hw_decoder_load:.0%}"
         hardware = f"; the hardware decoder decodes {share} of the JPEG images"
     yield (
@@ -144,6 +144,11 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
         f" {options.prefetch}{_in_turn(options)}; threads:"
         f" {options.num_threads}{hardware}"
     )
+    if spec.may_choose_decoder:
+        yield (
+            f"Decoder: the {options.decoder.upper()}; by default, the CPU decodes images of at most"
+            ' 128 x 128 pixels on average, else the GPU: pass decoder="cpu" or "gpu" to choose'
+        )
     note = queues_note() if options.device.is_gpu else None
     if note is not None:
         yield f"warning: {note}"

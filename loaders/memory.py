@@ -46,15 +46,20 @@ _WORST_DEVIATIONS = 3.7
 LARGE = 12 * 2**20
 LARGE_THREADS, LARGE_LOAD = 4, 0.75
 
-#: Up to this mean size of a decoded image in bytes, more threads are slower, because they wait for
-#: each other. Images of 341x256 per second, imagenet-train: on an H200 with 16 cores 42,000 with 8
-#: threads and 36,500 with 16; on another machine 38,600 with 8 and 36,700 with 12.
+#: Up to this mean size of a decoded image in bytes, more threads of the GPU's decoder are slower,
+#: because they wait for each other. Images of 341x256 per second, imagenet-train: on an H200 with 16
+#: cores 42,000 with 8 threads and 36,500 with 16; on another machine 38,600 with 8 and 36,700 with 12.
 SMALL = 384 * 2**10
 SMALL_THREADS = 8
 #: With a GPU, more threads do not decode faster, and every CPU operator waits for all of them.
 #: Images per second on an H200 with 16 cores, imagenet-train: 19,100 with 8 threads, 20,600 with
-#: 12, 19,300 with 16.
+#: 12, 19,300 with 16. If the CPU decodes, small images do not wait: see `TINY`.
 MAX_THREADS = 12
+
+#: Up to this mean number of pixels, the CPU decodes faster. Images per second on an H200 with 16
+#: cores, imagenet-train, with the GPU's decoder, and with the CPU's in 8 and 12 threads: of 32x32
+#: 43,000, 79,000 and 84,000; of 128x128 37,000, 40,000 and 48,500; of 192x192 31,000, 28,000, 35,000.
+TINY = 128 * 128
 
 #: Share of JPEG images that the hardware decoder decodes: the fastest that was measured on an H200,
 #: for crops that keep less than `_MOST_OF_IMAGE` on average, and for others. The time of the
@@ -128,8 +133,14 @@ class ImageSizes:
         return float(self.decoded.mean()) <= SMALL
 
     @property
+    def tiny(self) -> bool:
+        """Whether the images are so small, on average, that a CPU decodes them faster than a GPU."""
+        # Sizes that are not known are 0.
+        return 0 < self.mean_pixels <= TINY
+
+    @property
     def threads(self) -> int:
-        """Best number of decoding threads for these images, with a GPU."""
+        """Best number of threads for these images, if a GPU decodes them."""
         if self.large:
             return LARGE_THREADS
         if self.small:
@@ -184,6 +195,7 @@ class LoadSettings:
         pipelines: pipelines that compute batches in turn.
         spread: whether large images are spread evenly over the batches.
         encoded: whether the images must be decoded.
+        gpu_decodes: whether the GPU decodes them.
 
     """
 
@@ -197,6 +209,7 @@ class LoadSettings:
     pipelines: int = 1
     spread: bool = False
     encoded: bool = True
+    gpu_decodes: bool = True
     staged_bytes: int = 0
 
 
@@ -230,6 +243,7 @@ def estimate_memory(sizes: ImageSizes, settings: LoadSettings) -> MemoryEstimate
     decoder = 0
     if settings.encoded:
         context = CONTEXT
+    if settings.encoded and settings.gpu_decodes:
         decoder = round(_decoder_bytes(float(decoded.mean()), int(decoded.max()), settings))
     image_bytes = _decoded_bytes(sizes, settings.window)
     batch = worst_batch(image_bytes, settings.batch_size, spread=settings.spread)
@@ -278,6 +292,8 @@ def default_settings(
     """Return the settings that `loaders.build` chooses by default for float16 images of 224x224."""
     prefetch = PREFETCH if encoded else PREFETCH_RAW
     settings = LoadSettings(batch_size, _IMAGENET_BYTES, window, encoded=encoded, prefetch=prefetch)
+    if sizes.tiny:
+        return replace(settings, gpu_decodes=False)
     return replace(settings, threads=sizes.threads, hardware_load=hardware_load(sizes, window))
 
 

@@ -65,6 +65,7 @@ DTypeAlias: TypeAlias = Literal[
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
 LastBatch: TypeAlias = Literal["drop", "partial", "pad"]
+Decoder: TypeAlias = Literal["cpu", "gpu"]
 OnError: TypeAlias = Literal["raise", "skip", "replace"]
 #: Bytes of one value of the fields that are label images.
 LABEL_IMAGE_BYTES: dict[str, int] = {
@@ -362,6 +363,7 @@ class BuildRequest:
     framework: FrameworkName = _argument(_one_of(FrameworkName), default="torch")
     prefetch: int | None = _argument(_integer(1, 64), default=None)
     pipelines: int | None = _argument(_integer(1, 8), default=None)
+    decoder: Decoder | None = _argument(_one_of(Decoder), default=None)
     hw_decoder_load: float | None = _argument(_share, default=None)
     memory_limit: int | None = _argument(_bytes, default=None)
     mmap: bool | None = _argument(_flag(), default=None)
@@ -388,6 +390,11 @@ class BuildRequest:
             raise CallError(
                 f'device_id={self.device_id} selects a GPU, but device is "cpu"',
                 hint='remove device_id or set device="gpu"',
+            )
+        if self.decoder == "cpu" and self.hw_decoder_load is not None:
+            raise CallError(
+                f'hw_decoder_load={self.hw_decoder_load} is for the GPU, but decoder is "cpu"',
+                hint='remove hw_decoder_load, or set decoder="gpu"',
             )
         if self.caption_weights is not None and self.final_caption != "random":
             raise CallError(
@@ -528,8 +535,9 @@ class ResolvedOptions:
         framework: library that the tensors belong to.
         prefetch: batches that each pipeline prepares in advance.
         pipelines: DALI pipelines that compute batches in turn.
+        decoder: what decodes the images, if they are encoded.
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1.
-            Unused on the CPU.
+            Unused if the CPU decodes.
         memory_limit: upper bound for the estimated GPU memory in bytes. `math.inf` means no limit.
         mmap: whether the shards are mapped into memory.
         cache: folder for the shards of an object store; empty for a dataset on disk.
@@ -556,6 +564,7 @@ class ResolvedOptions:
     framework: FrameworkName
     prefetch: int
     pipelines: int
+    decoder: Decoder
     hw_decoder_load: float
     memory_limit: float
     mmap: bool

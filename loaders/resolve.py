@@ -37,6 +37,7 @@ from loaders.options import (
     DTYPE_BYTES,
     LABEL_IMAGE_BYTES,
     BuildRequest,
+    Decoder,
     DType,
     ResolvedOptions,
     first_given,
@@ -65,6 +66,7 @@ from loaders.transforms.patches import PATCH_FIELDS
 from loaders.tuning import Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.labels import CAPTION_FIELD
+from manifests.pixels import RGB8
 from manifests.remote.url import is_url, local_path
 
 _log = logging.getLogger(__name__)
@@ -115,11 +117,15 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     needs_sizes = needs_sizes or isinstance(fusion.operations[0], Decode)
     sizes = tables.image_sizes() if needs_sizes else None
     pipelines = choose_pipelines(request, recipe, device, order, sizes)
+    decoder = _decoder(request, recipe, device, sizes, tuned)
+    on_gpu = sizes if decoder == "gpu" else None
     smooth = not chosen.shuffle
     defaults = default_tuning(
-        recipe, fusion, device, cores, sizes, smooth=smooth, pipelines=pipelines
+        recipe, fusion, device, cores, on_gpu, smooth=smooth, pipelines=pipelines
     )
-    options = _options(request, split, chosen, device, pipelines, tuning=tuned, defaults=defaults)
+    options = _options(
+        request, split, chosen, device, pipelines, decoder=decoder, tuning=tuned, defaults=defaults
+    )
     settings = _settings(recipe, fusion, options, sizes, order)
     slow_orders: tuple[str, ...] = ()
     if sizes and whole_images:
@@ -356,7 +362,7 @@ def default_tuning(
     smooth: bool,
     pipelines: int = 1,
 ) -> Tuning:
-    """Return the defaults for these images on this machine; `smooth` as in `GraphContext`."""
+    """Return the defaults; `sizes` are of images that the GPU decodes, `smooth` is as in `GraphContext`."""
     threads = MAX_THREADS
     prefetch = PREFETCH
     load = hardware_load(sizes, decode_window(fusion.operations), smooth=smooth)
@@ -370,6 +376,31 @@ def default_tuning(
         if sizes is not None:
             threads = sizes.threads
     return Tuning(num_threads=min(cores, threads), prefetch=prefetch, hw_decoder_load=load)
+
+
+def _decoder(
+    request: BuildRequest, recipe: Recipe, device: Device, sizes: ImageSizes | None, tuned: Tuning
+) -> Decoder:
+    """Return what decodes the images; for raw pixels the CPU, as nothing is decoded.
+
+    Raises:
+        CallError: the GPU's decoder was given, and cannot decode them.
+
+    """
+    problem = ""  # why the GPU cannot decode
+    if not device.is_gpu:
+        problem = 'the device is "cpu"'
+    elif recipe.raw_size is None and recipe.kind != RGB8:
+        problem = f"the dataset has {recipe.kind}, which the CPU decodes"
+    if problem and request.decoder == "gpu":
+        raise CallError(f'decoder="gpu", but {problem}', hint="remove decoder")
+    if problem or recipe.raw_size is not None:
+        return "cpu"
+    # A share of the hardware decoder that was given or measured is for the GPU's decoder.
+    has_load = (request.hw_decoder_load, tuned.hw_decoder_load) != (None, None)
+    if request.decoder is None and not has_load and sizes is not None and sizes.tiny:
+        return "cpu"
+    return request.decoder or "gpu"
 
 
 def choose_pipelines(
@@ -409,6 +440,7 @@ def _options(
     device: Device,
     pipelines: int,
     *,
+    decoder: Decoder,
     tuning: Tuning,
     defaults: Tuning,
 ) -> ResolvedOptions:
@@ -419,6 +451,7 @@ def _options(
         "device": device,
         "ranks": chosen.batching.ranks,
         "pipelines": pipelines,
+        "decoder": decoder,
         "last_batch": chosen.batching.last_batch,
         "memory_limit": first_given(request.memory_limit, math.inf),
         "mmap": first_given(request.mmap, not on_network(split)),
@@ -709,6 +742,7 @@ def _settings(
         pipelines=options.pipelines,
         spread=order.traits.spread,
         encoded=recipe.raw_size is None,
+        gpu_decodes=options.decoder == "gpu",
     )
     if options.memory_limit != math.inf:
         _check_memory_limit(sizes, settings, options)

@@ -23,6 +23,7 @@ from loaders.transforms.fuse import (
 )
 from loaders.transforms.parse import Recipe
 from loaders.transforms.patches import Patchify, chosen_budgets
+from manifests.pixels import RGB8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,12 @@ class LoaderSpec:
     warnings: tuple[str, ...]
     written: Recipe
     adjustment: Adjustment = AS_WRITTEN
+
+    @property
+    def may_choose_decoder(self) -> bool:
+        """Whether images are decoded that either the GPU of the loader or the CPU can decode."""
+        is_decoded = self.recipe.raw_size is None and bool(self.fields.images)
+        return self.options.device.is_gpu and is_decoded and self.recipe.kind == RGB8
 
     def close(self) -> None:
         """Close what the spec has opened: at the end of the loader, or if none is built from it."""

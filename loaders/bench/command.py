@@ -151,8 +151,9 @@ def _speed_options(options: ResolvedOptions) -> dict[str, Any]:
         "num_threads": options.num_threads,
         "prefetch": options.prefetch,
         "pipelines": options.pipelines,
+        "decoder": options.decoder,
     }
-    if options.device.is_gpu:
+    if options.decoder == "gpu":
         shown["hw_decoder_load"] = options.hw_decoder_load
     return {**shown, "dtype": options.dtype, "shuffle": options.shuffle}
 

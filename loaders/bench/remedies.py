@@ -63,7 +63,7 @@ def disturbance_candidates(request: BuildRequest) -> Iterator[Candidate]:
     spec = resolve(request)
     spec.close()
     options = spec.options
-    if options.device.is_gpu and spec.recipe.raw_size is None and options.hw_decoder_load < 1:
+    if options.decoder == "gpu" and options.hw_decoder_load < 1:
         yield _with_option(request, "hw_decoder_load", 1.0)
     if options.num_threads > 1:
         yield _with_option(request, "num_threads", options.num_threads // 2)
@@ -210,6 +210,8 @@ def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -
     cores = usable_cores(options.ranks, 1)
     smooth = not options.shuffle
     pipelines = choose_pipelines(request, recipe, options.device, spec.order, sizes)
+    if options.decoder == "cpu":
+        sizes = None
     defaults = default_tuning(
         recipe, fusion, options.device, cores, sizes, smooth=smooth, pipelines=pipelines
     )

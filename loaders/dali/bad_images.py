@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -331,9 +332,9 @@ def _decode_label_image(
 def _decoder(spec: LoaderSpec, decode_one: _Decode) -> Pipeline:
     """Return a pipeline that decodes one whole image per run."""
     options = spec.options
-    context = GraphContext(
-        options.device.is_gpu, 1, RandomStreams(0), hw_decoder_load=options.hw_decoder_load
-    )
+    gpu_decodes = options.decoder == "gpu"
+    context = GraphContext(options.device.is_gpu, 1, RandomStreams(0), gpu_decodes=gpu_decodes)
+    context = replace(context, hw_decoder_load=options.hw_decoder_load)
     pipeline = _pipeline(spec, 1)
     with pipeline:
         pipeline.set_outputs(*decode_one(spec, _encoded(), context))

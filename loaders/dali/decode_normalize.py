@@ -30,11 +30,10 @@ def _(operation: Unpack, image: Node, spec: ImageSpec, context: GraphContext) ->
 @apply.register
 def _(operation: Decode, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     kwargs = decoder_kwargs(operation, context)
-    if operation.kind != RGB8:
-        return context.to_device(fn.decoders.image(image, **kwargs))
-    if context.gpu and context.smooth:
+    # The decoder of the CPU always interpolates the chroma.
+    if kwargs["device"] == "mixed" and context.smooth:
         kwargs["jpeg_fancy_upsampling"] = True
-    return fn.decoders.image(image, **kwargs)
+    return _decoded(fn.decoders.image(image, **kwargs), kwargs, context)
 
 
 @apply.register
@@ -64,15 +63,15 @@ def _decoded(pixels: Node, kwargs: dict[str, Any], context: GraphContext) -> Nod
 def decoder_kwargs(operation: Decode, context: GraphContext) -> dict[str, Any]:
     """Return the keyword arguments of DALI's decoders.
 
-    With a GPU, the mixed decoder takes bytes on the CPU and returns pixels on the GPU. Other pixels
-    than RGB of 8 bits are decoded on the CPU: there it is tested that no bit is lost. The mixed
-    decoder of DALI 2.4 returns other values for TIFFs of float32.
+    If the GPU decodes, the mixed decoder takes bytes on the CPU and returns pixels on the GPU. Other
+    pixels than RGB of 8 bits are decoded on the CPU: there it is tested that no bit is lost. The
+    mixed decoder of DALI 2.4 returns other values for TIFFs of float32.
     """
     kind = operation.kind
     if kind != RGB8:
         return {"device": "cpu", "output_type": types.ANY_DATA, "dtype": _PIXELS[kind.dtype]}
     space = types.RGB if operation.space == "RGB" else types.BGR
-    if not context.gpu:
+    if not (context.gpu and context.gpu_decodes):
         return {"device": "cpu", "output_type": space}
     load = context.hw_decoder_load
     return {"device": "mixed", "output_type": space, "hw_decoder_load": load}

@@ -228,6 +228,7 @@ class GraphContext:
             class. `None` for images.
         frames: whether the nodes are frames, which tell where the transforms put boxes
             (`loaders.dali.targets`), and not images.
+        gpu_decodes: whether the GPU also decodes; if not, the CPU does, and the pixels are copied.
         hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes.
         smooth: whether the mixed decoder interpolates the chroma of whole images as the decoder on
             the CPU does, so that results do not depend on the device. It takes longer.
@@ -247,6 +248,7 @@ class GraphContext:
     random: RandomStreams
     mask_fill: int | None = None
     frames: bool = False
+    gpu_decodes: bool = True
     hw_decoder_load: float = 0.0
     smooth: bool = True
     budgets: Callable[[Any, int], Ints] | None = None

@@ -201,6 +201,7 @@ def new_context(options: ResolvedOptions, random: RandomStreams) -> GraphContext
         options.device.is_gpu,
         options.batch_size,
         random,
+        gpu_decodes=options.decoder == "gpu",
         hw_decoder_load=options.hw_decoder_load,
         # Evaluation, which is not shuffled, should not depend on the device.
         smooth=not options.shuffle,

@@ -36,8 +36,8 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,100}")
 #: Split that the golden batch comes from if none is named: the first of these.
 _SPLITS = ("val", "test", "train")
 
-#: On a GPU, all images are decoded on the CUDA cores. The hardware decoder gives slightly other
-#: pixels, and its share depends on the size of the batch, so the result for an image would too.
+#: A GPU that decodes does so on the CUDA cores. The hardware decoder gives slightly other pixels,
+#: and its share depends on the size of the batch, so the result for an image would too.
 _HW_DECODER_LOAD = 0.0
 
 #: A text of each record.
@@ -147,9 +147,10 @@ def export(
                 fields=("image", "index", *labels),
                 dtype=dtype,
                 layout=layout,
-                hw_decoder_load=_HW_DECODER_LOAD,
             )
         )
+    # Not in the request, where it would choose the GPU's decoder.
+    spec = replace(spec, options=replace(spec.options, hw_decoder_load=_HW_DECODER_LOAD))
     golden = golden_batch(spec)
     # The server has larger batches than the golden one.
     served = replace(spec, options=replace(spec.options, batch_size=max_batch_size))

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from loaders.arrays import Array, Bytes, Float32s, Floats
 from loaders.dali.serving import decode_images
+from loaders.devices import CPU
 from loaders.export.folder import Golden, npy
 from loaders.export.triton import Exported, output_dims
 from loaders.spec import LoaderSpec
@@ -63,7 +64,8 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
     if not isinstance(first, (Decode, Unpack)):
         raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
     # The model gets pixels, so the difference of two decoders does not count.
-    pixels = decode_images(golden.encoded, first, options.device)
+    device = options.device if options.decoder == "gpu" else CPU
+    pixels = decode_images(golden.encoded, first, device)
     made = run_model(_model(spec, {}), pixels)
     axis = options.layout.index("C")
     values = np.abs(made.astype(np.float64) - golden.images.astype(np.float64))

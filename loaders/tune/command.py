@@ -142,7 +142,7 @@ def make_problem(
     spec = resolve(request)
     spec.close()
     resolved = spec.options
-    gpu = resolved.device.is_gpu
+    gpu = resolved.decoder == "gpu"
     encoded = spec.recipe.raw_size is None
     cores = usable_cores(resolved.ranks, 1)
     start = Tuning(resolved.num_threads, resolved.prefetch)

@@ -33,7 +33,7 @@ def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_pa
     options = {"batch_size": 7, "transforms": RESIZE, "dtype": "uint8", "layout": "NHWC"}
     options |= {"shuffle": False, "last_batch": "partial", "fields": ("image", "source")}
     for device in found:
-        for images, names in build(out, **options, device=device):
+        for images, names in build(out, **options, device=device, decoder=device):
             found[device] |= zip(names, images.cpu().numpy().astype(int), strict=True)
     assert set(found["gpu"]) == set(found["cpu"])
     assert len(found["gpu"]) > 30

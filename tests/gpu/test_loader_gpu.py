@@ -11,6 +11,7 @@ import torch
 from helpers import HELPERS, gpu
 from helpers.datasets import FORMATS
 from helpers.gpu import write_both
+from helpers.loading import equal, state_after
 
 import loaders
 from loaders.transforms.argument import PRESETS
@@ -59,6 +60,28 @@ def test_frameworks(folders, framework):
     assert np.asarray(labels).tolist() == expected[1].tolist()
     assert np.asarray(index).tolist() == expected[2].tolist()
     assert source == expected[3]
+
+
+@pytest.mark.parametrize("decoder", [None, "cpu", "gpu"])
+@pytest.mark.parametrize("crop", ["RandomCrop", "RandomResizedCrop"])
+def test_small_images(tmp_path, crop, decoder):
+    folder = gpu.write_photos(tmp_path / "small", [(96, 64)] * 64, 5)
+    options = {"transforms": [{crop: {"size": 32}}, "RandomHorizontalFlip"], "dtype": "uint8"}
+    with build(folder, decoder=decoder, **options) as loader:
+        assert loader.options.decoder == (decoder or "cpu")
+        batches = gpu.on_cpu(loader)
+        loader.set_epoch(0)
+        state = state_after(loader, 2)
+    with build(folder, device="cpu", **options) as loader:
+        for (expected, *labels), (found, *others) in zip(loader, batches, strict=True):
+            assert equal(labels, others)
+            difference = (found.int() - expected.int()).abs().float()
+            # The resize of a GPU rounds in another way.
+            assert decoder == "gpu" or difference.max() <= (crop == "RandomResizedCrop")
+            assert difference.mean() < 6
+    with build(folder, decoder=decoder, **options) as loader:
+        loader.load_state_dict(state)
+        assert equal(gpu.on_cpu(loader), batches[2:])
 
 
 def test_a_batch_function_runs_on_the_gpu(folders):

@@ -15,7 +15,7 @@ KINDS = pytest.mark.parametrize("kind", ["jpg", "png"])
 
 
 def build(folder, **options):
-    return damaged.build(folder, **{"device": "gpu", **options})
+    return damaged.build(folder, **{"device": "gpu", "decoder": "gpu", **options})
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,9 @@ def test_a_state_with_bad_images_fits_the_same_on_error_and_ranks(row, message):
 
 
 VALID = State(
-    {"batch_size": 4, "fields": ["image"], "shuffle": None}, Position(1, 2, 9, 0), b"checkpoint"
+    {"batch_size": 4, "fields": ["image"], "shuffle": None, "decoder": "cpu"},
+    Position(1, 2, 9, 0),
+    b"checkpoint",
 ).to_dict()
 
 

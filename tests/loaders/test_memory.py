@@ -70,11 +70,14 @@ def test_the_estimate_for_raw_pixels_equals_the_measurement(batch_size, measured
 
 @pytest.mark.parametrize(
     ("width", "height", "threads"),
-    [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)],
-)
-def test_threads_depend_on_the_image_size(width, height, threads):
+    [(128, 128, 12), (129, 128, 8), (341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)],
+)  # fmt: skip
+def test_threads_and_the_decoder_depend_on_the_image_size(width, height, threads):
     sizes = equal_sizes(width, height)
-    assert sizes.threads == default_settings(sizes, 32, CropWindow()).threads == threads
+    found = default_settings(sizes, 32, CropWindow())
+    assert found.threads == threads
+    # The CPU decodes the smallest ones.
+    assert bool(estimate_memory(sizes, found).decoder) == (width > 128)
 
 
 WARNING = (

@@ -14,7 +14,10 @@ from helpers.rows import evaluate, read_rows
 
 import loaders
 import loaders.resolve as resolve_module
+from loaders.checkpoint import checkpoint_choices
+from loaders.dataset.tables import SampleTables
 from loaders.devices import Device
+from loaders.explain import explain
 from loaders.memory import (
     ImageSizes,
     MemoryEstimate,
@@ -25,6 +28,8 @@ from loaders.memory import (
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
 from loaders.resolve import default_tuning
+from loaders.tuning import Tuning
+from manifests.pixels import PixelKind
 
 DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
 
@@ -97,8 +102,7 @@ def test_defaults_on_a_gpu(folder, monkeypatch):
     options = resolve(folder, device="auto")
     assert options.device == Device("gpu", 1)
     assert str(options.device) == "gpu:1"
-    # The images are small, so more than 8 threads would wait for each other.
-    assert (options.num_threads, options.hw_decoder_load, options.prefetch) == (8, 0.8, 2)
+    assert (options.num_threads, options.hw_decoder_load, options.prefetch) == (12, 0.8, 2)
     assert resolve(folder, device="gpu", device_id=0).device == Device("gpu", 0)
     assert resolve(folder, device="cpu").device == Device("cpu")
     monkeypatch.setenv("LOCAL_RANK", "2")
@@ -112,6 +116,32 @@ def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(folde
     for shuffle, load in zip((True, False), evaluate(loads), strict=True):
         options = resolve(folder, device="auto", transforms=evaluate(row), shuffle=shuffle)
         assert options.hw_decoder_load == load
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "decoder"))
+def test_the_cpu_decodes_small_images(folder, monkeypatch, row, expected):
+    given, side = evaluate(row)
+    sides = np.full(4, side, np.int32)
+    monkeypatch.setattr(SampleTables, "image_sizes", lambda self: ImageSizes(sides, sides))
+    monkeypatch.setattr(resolve_module, "use_tuning", lambda *_: (Tuning(hw_decoder_load=0.5), ()))
+    spec = spec_of(folder, device="gpu", **given)
+    decoder = spec.options.decoder
+    assert (decoder, spec.options.num_threads) == evaluate(expected)
+    assert checkpoint_choices(spec)["decoder"] == decoder
+    assert spec.settings.gpu_decodes == (decoder == "gpu")
+    text = explain(spec)
+    assert f"\nDecoder: the {decoder.upper()}; by default, the CPU decodes" in text
+    assert ("hardware decoder decodes" in text) == (decoder == "gpu")
+
+
+def test_the_gpu_decodes_only_rgb_images(folder):
+    recipe = SimpleNamespace(raw_size=(8, 8), kind=PixelKind(4, "uint16"))
+    arguments = BuildRequest(dataset=folder, decoder="gpu"), recipe, Device("gpu"), None, Tuning()
+    assert resolve_module._decoder(*arguments) == "cpu"
+    recipe.raw_size = None
+    with pytest.raises(loaders.CallError, match=r"uint16.*, which the CPU decodes\. Hint: remove"):
+        resolve_module._decoder(*arguments)
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -271,6 +271,14 @@ def from_encoded(
     return [np.array(each.at(number)) for each in outputs for number in range(len(arrays))]
 
 
+@pytest.mark.parametrize("first", [Decode(), DecodeCrop(Decode(), RANDOM_CROP)])
+def test_the_gpu_gets_the_pixels_that_the_cpu_decodes(first):
+    context = GraphContext(True, 1, RandomStreams(0), gpu_decodes=False)
+    with dali.Pipeline(1, **pipeline_options(gpu=False)):
+        image, _ = apply_all([first], fn.external_source(name="x"), ImageSpec(), context)
+    assert (image.device, image.source._op.device) == ("gpu", "cpu")
+
+
 #: Lists whose images are compared: a factor of the differences, the largest of a pixel, and the
 #: largest mean of an image.
 Compared = tuple[Sequence[Operation], float, float, float]
