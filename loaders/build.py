@@ -227,7 +227,7 @@ def build(
             of device.
         num_threads: CPU threads that read and decode. `None` means one per core that this process
             may use, divided by the number of ranks on the machine. With a GPU at most 12; if it also
-            decodes, at most 8 for small images and 4 for large ones.
+            decodes, at most 8 for small images and 4 for large ones; at most 4 for raw pixels.
         dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires
             transforms without normalization.
         layout: order of the axes of an image batch.

@@ -26,6 +26,7 @@ from loaders.memory import (
     PREFETCH,
     PREFETCH_IN_TURN,
     PREFETCH_RAW,
+    RAW_THREADS,
     RESERVATIONS,
     ImageSizes,
     LoadSettings,
@@ -121,7 +122,14 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     on_gpu = sizes if decoder == "gpu" else None
     smooth = not chosen.shuffle
     defaults = default_tuning(
-        recipe, fusion, device, cores, on_gpu, smooth=smooth, pipelines=pipelines
+        request,
+        recipe,
+        fusion,
+        device,
+        cores=cores,
+        sizes=on_gpu,
+        smooth=smooth,
+        pipelines=pipelines,
     )
     options = _options(
         request, split, chosen, device, pipelines, decoder=decoder, tuning=tuned, defaults=defaults
@@ -353,12 +361,13 @@ def open_anywhere(
 
 
 def default_tuning(
+    request: BuildRequest,
     recipe: Recipe,
     fusion: Fusion,
     device: Device,
+    *,
     cores: int,
     sizes: ImageSizes | None,
-    *,
     smooth: bool,
     pipelines: int = 1,
 ) -> Tuning:
@@ -370,6 +379,9 @@ def default_tuning(
         return Tuning(num_threads=cores, prefetch=prefetch, hw_decoder_load=load)
     if recipe.raw_size is not None:
         prefetch = PREFETCH_RAW
+        # The CPU decodes masks and depth maps.
+        if not LABEL_IMAGE_BYTES.keys() & set(request.fields):
+            threads = RAW_THREADS
     else:
         if pipelines > 1:
             prefetch = PREFETCH_IN_TURN

@@ -213,7 +213,14 @@ def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -
     if options.decoder == "cpu":
         sizes = None
     defaults = default_tuning(
-        recipe, fusion, options.device, cores, sizes, smooth=smooth, pipelines=pipelines
+        request,
+        recipe,
+        fusion,
+        options.device,
+        cores=cores,
+        sizes=sizes,
+        smooth=smooth,
+        pipelines=pipelines,
     )
     options = replace(options, pipelines=pipelines)
     for name, value in asdict(defaults).items():

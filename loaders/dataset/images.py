@@ -41,7 +41,9 @@ Encoded: TypeAlias = Bytes
 
 #: Images of one size, as raw pixels have, are copied into one array for each batch if they have at most
 #: this many bytes. For larger ones, the copy takes longer than DALI saves by not handling each image.
-COPIED_BYTES = 16_384
+#: Images of 96x96 on an H200, as a share of the rate of DALI by hand, with and without the copy: 0.88 to
+#: 0.96 and 0.75 to 0.79 in batches of 256, 1.1 to 1.2 and 1.2 to 1.3 in batches of 1,024.
+COPIED_BYTES = 32_768
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 

@@ -79,13 +79,24 @@ def test_arguments_override_the_config_and_the_config_overrides_defaults(folder,
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpu", "threads"), [(32, False, 32), (1, False, 1), (32, True, 12), (2, True, 2)]
+    ("cores", "gpu", "raw", "fields", "threads"),
+    [
+        (32, False, None, ["image"], 32),
+        (1, False, None, ["image"], 1),
+        (32, True, None, ["image"], 12),
+        (2, True, None, ["image"], 2),
+        (32, True, (64, 64), ["image"], 4),
+        (2, True, (64, 64), ["image"], 2),
+        (32, True, (64, 64), ["image", "mask"], 12),
+        (32, False, (64, 64), ["image"], 32),
+    ],
 )
-def test_default_threads(cores, gpu, threads):
-    recipe = SimpleNamespace(raw_size=None)
+def test_default_threads(cores, gpu, raw, fields, threads):
+    request, recipe = SimpleNamespace(fields=fields), SimpleNamespace(raw_size=raw)
     fusion = SimpleNamespace(operations=[SimpleNamespace(decoded=None)])
     device = Device("gpu" if gpu else "cpu")
-    assert default_tuning(recipe, fusion, device, cores, None, smooth=True).num_threads == threads
+    found = default_tuning(request, recipe, fusion, device, cores=cores, sizes=None, smooth=True)
+    assert found.num_threads == threads
 
 
 @pytest.fixture
