@@ -219,8 +219,8 @@ def _decoded(number: int) -> int:
 
 
 @contextmanager
-def translated_errors(place: str = "") -> Iterator[None]:
-    """Raise what Arrow raises for a damaged file as a `ParquetError`."""
+def translated_errors(column: str | None = None, place: str = "") -> Iterator[None]:
+    """Raise what Arrow raises for a damaged file as a `ParquetError`, which names the column."""
     import pyarrow as pa
 
     try:
@@ -228,6 +228,8 @@ def translated_errors(place: str = "") -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise_machine_fault(error)  # pa.ArrowMemoryError is a MemoryError too
         reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if column is not None:
+            place = f"column {shorten(column)}{place}: "
         raise ParquetError(f"{place}{printable(reason[:200])}") from None
 
 
@@ -316,6 +318,10 @@ def text_bytes(column: pa.ChunkedArray) -> int:
 
 def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
     """Convert a column to the type that the schema states, and check all of its values."""
+    if column.type == arrow_type:
+        column.validate(full=True)
+        return column
+
     import pyarrow as pa
 
     chunks = []
@@ -434,21 +440,12 @@ class BoundedParquet:
             self.metadata: dict[bytes, bytes] = footer.metadata or {}
             self.groups: int = footer.num_row_groups
             self.rows: int = footer.num_rows
-            rows = list(map(self.group_rows, range(self.groups)))
-            # The number of the leaf of each column that is not nested: with a column, Arrow reads all
-            # leaves whose paths begin with its name.
-            self._paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
-            self._leaves: dict[str, int] = {}
-            for field in self.schema:
-                found = []
-                for at, path in enumerate(self._paths):
-                    if path == field.name or path.startswith(f"{field.name}."):
-                        found.append(at)
-                if len(found) == 1 and (field.type.num_fields == 0 or is_list(field.type)):
-                    self._leaves[field.name] = found[0]
-        for name, count in Counter(self.names).most_common(1):
-            if count > 1:
-                raise ParquetError(f"two columns have the name {shorten(name)}")
+            rows = [footer.row_group(group).num_rows for group in range(self.groups)]
+            leaves = footer.schema
+            self._paths = [leaves.column(at).path for at in range(footer.num_columns)]
+        if len({*self.names}) < len(self.names):
+            name, _ = Counter(self.names).most_common(1)[0]
+            raise ParquetError(f"two columns have the name {shorten(name)}")
         if min(rows, default=0) < 0 or self.rows != sum(rows):
             raise ParquetError("the number of rows contradicts the row groups")
         if self.rows > FREE_ROWS + int(rows_per_byte * self.length):
@@ -508,7 +505,7 @@ class BoundedParquet:
                 raise ParquetError(f"column {shorten(name)}: {_TOO_LONG}")
             if is_coded:
                 coded.append(name)
-        paths = [self._column(name).path for name in coded]
+        paths = [self._paths[self._leaf(name)] for name in coded]
         parquet = self._open(self._footer, paths) if coded else self._parquet
         with translated_errors():
             table = parquet.read_row_groups(
@@ -519,7 +516,7 @@ class BoundedParquet:
         fields = [self.schema.field(name) for name in names]
         columns = []
         for field, column in zip(fields, table.columns, strict=True):
-            with translated_errors(f"column {shorten(field.name)}: "):
+            with translated_errors(field.name):
                 if field.name in coded:
                     budget -= text_bytes(column)
                     if budget < 0:
@@ -530,10 +527,10 @@ class BoundedParquet:
     def count_values(self, name: str) -> int:
         """Return the number of values in all lists of a column, as the footer states it."""
         values = 0
-        if name in self._leaves:
-            with translated_errors():
-                for group in range(self.groups):
-                    values += self._footer.row_group(group).column(self._leaves[name]).num_values
+        leaf = self._leaf(name)
+        with translated_errors():
+            for group in range(self.groups):
+                values += self._footer.row_group(group).column(leaf).num_values
         return values
 
     def batches(self, name: str, rows: int) -> Iterator[pa.Array]:
@@ -548,7 +545,7 @@ class BoundedParquet:
         unpacked, _ = self._unpacked(name, range(self.groups))
         if unpacked > FREE_BYTES + BYTES_PER_BYTE * self.length:
             raise ParquetError(f"column {shorten(name)}: {_TOO_LONG}")
-        with translated_errors(f"column {shorten(name)}: "):
+        with translated_errors(name):
             # With a buffer, Arrow does not read a whole row group at once.
             parquet = pq.ParquetFile(
                 self._source,
@@ -574,7 +571,7 @@ class BoundedParquet:
         """
         import pyarrow as pa
 
-        with translated_errors(f"column {shorten(path)}, row group {number}: "):
+        with translated_errors(path, f", row group {number}"):
             group = self._footer.row_group(number)
             chunk = group.column(self._paths.index(path))
             stored = max(0, chunk.total_compressed_size)
@@ -674,16 +671,13 @@ class BoundedParquet:
             ParquetError: the column does not exist, is nested, or its pages contradict the footer.
 
         """
-        if name not in self._leaves:
-            if name in self.names:
-                raise ParquetError(f"column {shorten(name)} is nested")
-            raise ParquetError(f"no column {shorten(name)}")
+        leaf = self._leaf(name)
         is_list = self.schema.field(name).type.num_fields > 0
         unpacked, is_coded = 0, False
-        with translated_errors(f"column {shorten(name)}: "):
+        with translated_errors(name):
             for number in groups:
-                chunk = self._footer.row_group(number).column(self._leaves[name])
-                values = self.group_rows(number)
+                row_group = self._footer.row_group(number)
+                chunk, values = row_group.column(leaf), row_group.num_rows
                 if is_list:
                     # A list has several values in a row, or one for an empty list.
                     values = max(values, chunk.num_values)
@@ -691,14 +685,32 @@ class BoundedParquet:
                     unpacked += page.bytes
                     if page.type == DICTIONARY_PAGE:
                         unpacked += page.bytes * (_DICTIONARY_FACTOR - 1)
-                        is_coded = self._column(name).physical_type == "BYTE_ARRAY"
+                        # Of the schema: the chunk may state another type.
+                        is_coded = self._footer.schema.column(leaf).physical_type == "BYTE_ARRAY"
                     elif is_list:
                         unpacked += BYTES_PER_VALUE * page.values
         return unpacked, is_coded
 
-    def _column(self, name: str) -> Any:
-        """Return what the footer says about the only leaf of a column."""
-        return self._footer.schema.column(self._leaves[name])
+    def _leaf(self, name: str) -> int:
+        """Return the number of the only leaf of a column.
+
+        With a column, Arrow reads all leaves whose paths begin with its name.
+
+        Raises:
+            ParquetError: the column does not exist, or is nested.
+
+        """
+        if name not in self.names:
+            raise ParquetError(f"no column {shorten(name)}")
+        prefix = f"{name}."
+        found = []
+        for at, path in enumerate(self._paths):
+            if path == name or path.startswith(prefix):
+                found.append(at)
+        kind = self.schema.field(name).type
+        if len(found) != 1 or not (kind.num_fields == 0 or is_list(kind)):
+            raise ParquetError(f"column {shorten(name)} is nested")
+        return found[0]
 
     def _pages(self, chunk: Any, values: int) -> Iterator[Page]:
         """Iterate over the pages of a column in a row group, which must have this many values."""

@@ -40,6 +40,7 @@ from manifests.serialization import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 #: Key of the table metadata in the Parquet schema.
 METADATA_KEY = b"dataprep"
@@ -275,7 +276,8 @@ class SampleTable:
             raise self._error(f"the table has rows without a value in column {name!r}", record)
         if name in ("key", "source") or not len(column):
             return
-        low, high = pc.min_max(column).as_py().values()
+        values = numbers(column)
+        low, high = int(values.min()), int(values.max())
         limit = MAX_INTEGER
         if name == "label":
             limit = MAX_LABEL
@@ -283,7 +285,7 @@ class SampleTable:
         if low < 0:
             wrong = low
         if not 0 <= wrong <= limit:
-            record = first + pc.index(column, wrong).as_py()
+            record = first + int((values == wrong).argmax())
             raise self._error(
                 f"column {name!r} contains {wrong}, which is out of the range 0 to {limit}", record
             )
@@ -292,13 +294,16 @@ class SampleTable:
         """Check that images are inside the shard, of `length` bytes."""
         import numpy as np
 
+        names = table.column_names
         for image in ("", *self._labels.others):
+            places = [name for name in place_columns(image)[:2] if name in names]
+            if not places:
+                continue
             ends = np.zeros(len(table), np.uint64)
-            for name in place_columns(image)[:2]:
-                if name in table.column_names:
-                    # Negative numbers are the largest ones here. Their sum must not wrap around.
-                    values = np.asarray(table[name]).astype(np.uint64)
-                    ends += np.minimum(values, np.uint64(length + 1))
+            for name in places:
+                # Negative numbers are the largest ones here. Their sum must not wrap around.
+                values = numbers(table[name]).astype(np.uint64)
+                ends += np.minimum(values, np.uint64(length + 1))
             outside = np.flatnonzero(ends > length)
             if len(outside):
                 raise outside_error(self.path, first + int(outside[0]))
@@ -312,9 +317,10 @@ class SampleTable:
         labels, is_list = table[column], column == self._labels.class_lists
         if is_list:
             labels = pc.list_flatten(labels)
-        largest = pc.max(labels).as_py()
-        if largest is not None and largest >= self._classes:
-            record = pc.index(labels, largest).as_py()
+        values = numbers(labels)
+        largest = int(values.max(initial=0))
+        if largest >= self._classes:
+            record = int(values.argmax())
             if is_list:
                 record = pc.list_parent_indices(table[column])[record].as_py()
             raise self._error(
@@ -324,6 +330,16 @@ class SampleTable:
 
     def _error(self, message: str, record: int | None = None) -> TableError:
         return TableError(message, file=self.path, record=record, hint=DAMAGED_HINT)
+
+
+def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return the numbers of a column without missing values. The array is read-only.
+
+    `to_numpy` would import pandas.
+    """
+    import numpy as np
+
+    return np.from_dlpack(column.combine_chunks())
 
 
 def outside_error(path: StrPath, record: int) -> TableError:

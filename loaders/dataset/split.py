@@ -151,7 +151,7 @@ class OpenSplit:
             text = " ".join(part.fingerprint for part in self.joined) + repr(self.manifest.classes)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
-    @property
+    @cached_property
     def first_shards(self) -> tuple[int, ...]:
         """Number of the first shard of each dataset among `shards`."""
         return tuple(accumulate((len(part.shards) for part in self.parts[:-1]), initial=0))
@@ -162,7 +162,7 @@ class OpenSplit:
 
     def joined_labels(self, shard: int, labels: Ints) -> Ints:
         """Return the labels of a shard, classes of its dataset, in the numbering of all datasets."""
-        if not self.class_count(shard) or not self.joined:
+        if not self.joined or not self.class_count(shard):
             return labels
         return self.labels[self._part_of(shard)][labels]
 

@@ -27,7 +27,7 @@ from manifests.parquet import is_list, shorten_type
 from manifests.process.text import plural, suggest
 from manifests.schema import COLUMN_PREFIX, Conversion
 from manifests.store import read_dataset
-from manifests.tables import SampleTable
+from manifests.tables import SampleTable, numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -383,9 +383,10 @@ class SampleTables:
         arrays = {}
         for name in names:
             column = table[name]
-            if name == "crc32c":
+            if column.null_count:  # of `crc32c`
                 column = column.fill_null(NO_CHECKSUM)
-            arrays[name] = column.to_numpy()
+            is_text = TABLE_DTYPES.get(name) == "O"
+            arrays[name] = column.to_numpy() if is_text else numbers(column)
             if name == "label":
                 arrays[name] = self._split.joined_labels(number, arrays[name])
         return arrays
