@@ -339,6 +339,8 @@ def _start_lane(
         lane=lane,
         checkpoint=checkpoint,
     )
+    for batches in getattr(pipeline, "planned_batches", ()):
+        batches.begin(lane.runs(position.read))
     try:
         pipeline.build()
         meta = pipeline.reader_meta()
