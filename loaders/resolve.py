@@ -18,7 +18,7 @@ from loaders.dataset.fields import Fields, image_fields, shadowed_columns
 from loaders.dataset.images import Images, open_images
 from loaders.dataset.orientation import turned
 from loaders.dataset.split import OpenSplit, join_splits, open_split
-from loaders.dataset.tables import SampleTables
+from loaders.dataset.tables import MEAN_SHARDS, SampleTables
 from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import (
     MAX_THREADS,
@@ -115,8 +115,13 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     # Reading the sizes takes time, so only what needs them reads them.
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
-    needs_sizes = needs_sizes or isinstance(fusion.operations[0], Decode)
-    sizes = tables.image_sizes() if needs_sizes else None
+    # `_stored` needs the sizes of all images.
+    needs_sizes = needs_sizes or (tables.is_eager and isinstance(fusion.operations[0], Decode))
+    sizes = None
+    if needs_sizes:
+        # The limit and the size of a batch depend on the largest images, too.
+        is_bounded = request.memory_limit is not None or recipe.output.pixels is None
+        sizes = tables.image_sizes(None if is_bounded else MEAN_SHARDS)
     pipelines = choose_pipelines(request, recipe, device, order, sizes)
     decoder = _decoder(request, recipe, device, sizes, tuned)
     on_gpu = sizes if decoder == "gpu" else None

@@ -40,6 +40,9 @@ NO_CHECKSUM = 0
 #: 0.5 to 1 ms.
 MAX_EAGER_SHARDS = 1024
 
+#: With more shards than `MAX_EAGER_SHARDS`, the images of this many give their mean size.
+MEAN_SHARDS = 64
+
 #: Types of the columns that the format defines, which can therefore be read shard by shard: in the
 #: tables, and in memory. A label is at most `schema.MAX_LABEL`.
 TABLE_DTYPES = {
@@ -67,6 +70,10 @@ class SampleTables:
     """The sample tables of a split. Reads columns on demand, and caches them.
 
     `loaders.build` creates one, and keeps of it the columns that batches need.
+
+    Attributes:
+        is_eager: whether `loaders.build` reads all tables; see `MAX_EAGER_SHARDS`.
+
     """
 
     def __init__(self, split: OpenSplit) -> None:
@@ -74,9 +81,9 @@ class SampleTables:
         self._labels = split.manifest.labels
         self._others: dict[str, Array] = {}
         self._lists: dict[str, ListColumn] = {}
-        self._is_eager = len(split.shards) <= MAX_EAGER_SHARDS
+        self.is_eager = len(split.shards) <= MAX_EAGER_SHARDS
         # The content of many tables would take too much memory.
-        self._keeps_files = self._is_eager
+        self._keeps_files = self.is_eager
         self._files: dict[int, SampleTable] = {}
         self._lazy = LazyColumns(split.counts, self._read_defined)
 
@@ -315,7 +322,7 @@ class SampleTables:
 
         """
         arrays = self._add_lazy(names)
-        if self._is_eager:
+        if self.is_eager:
             self._lazy.load()
         return self._lazy, arrays
 
@@ -330,10 +337,13 @@ class SampleTables:
     def image_sizes(self, most: int | None = None) -> ImageSizes | None:
         """Return the sizes of all images; of a part of them, if there are many shards.
 
-        `None` if a table is damaged.
+        `None` if a table is damaged. `most` shards are read if `build` does not read all tables
+        anyway.
         """
         count = len(self._split.shards)
-        chosen = np.linspace(0, count - 1, min(count, most or MAX_EAGER_SHARDS)).astype(np.int64)
+        if most is None or self.is_eager:
+            most = MAX_EAGER_SHARDS
+        chosen = np.linspace(0, count - 1, min(count, most)).astype(np.int64)
         try:
             # Not through `_lazy`, which would read these columns of every shard from then on.
             parts = [self._read_defined(number, ("width", "height")) for number in chosen.tolist()]

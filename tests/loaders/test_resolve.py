@@ -134,7 +134,7 @@ def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(folde
 def test_the_cpu_decodes_small_images(folder, monkeypatch, row, expected):
     given, side = evaluate(row)
     sides = np.full(4, side, np.int32)
-    monkeypatch.setattr(SampleTables, "image_sizes", lambda self: ImageSizes(sides, sides))
+    monkeypatch.setattr(SampleTables, "image_sizes", lambda self, _: ImageSizes(sides, sides))
     monkeypatch.setattr(resolve_module, "use_tuning", lambda *_: (Tuning(hw_decoder_load=0.5), ()))
     spec = spec_of(folder, device="gpu", **given)
     decoder = spec.options.decoder

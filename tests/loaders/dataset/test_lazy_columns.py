@@ -17,6 +17,7 @@ from helpers.damaged import change_column
 from helpers.loading import build
 
 from loaders.dataset import tables
+from loaders.dataset.split import open_split
 from loaders.dataset.tables import LazyColumns
 from manifests.errors import TableError
 
@@ -73,6 +74,14 @@ def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
     with pytest.raises(TableError) as caught:
         count_batches(folder, 6)
     assert caught.value.file == str(path)
+
+
+@pytest.mark.usefixtures("lazy")
+def test_few_tables_give_the_mean_size(folder):
+    columns = tables.SampleTables(open_split(str(folder), "train"))
+    few, all_sizes = columns.image_sizes(3), columns.all_image_sizes()
+    assert (len(few.widths), len(all_sizes.widths)) == (3, 23)
+    assert set(few.widths.tolist()) <= set(all_sizes.widths.tolist())
 
 
 def test_several_threads_read_each_table_once():

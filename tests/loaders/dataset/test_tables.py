@@ -23,7 +23,8 @@ def classes(make_dataset, mixed):
 def test_labels_and_places_of_a_shard_are_read_together(classes):
     wrapped = {"autospec": True, "side_effect": SampleTables._read_defined}
     with mock.patch.object(SampleTables, "_read_defined", **wrapped) as read:
-        build(classes, sampler=loaders.ShuffledSampler()).close()
+        options = {"sampler": loaders.ShuffledSampler(), "transforms": "imagenet-train"}
+        build(classes, **options).close()
     assert sorted(call.args[1] for call in read.call_args_list) == [0, 1, 2]
 
 
