@@ -547,12 +547,14 @@ class LazyColumns:
             return
         if shards is None:
             shards = np.arange(len(self._pending))
-        for shard in np.unique(shards[self._pending[shards]]).tolist():
-            # Another thread may have read the shard since.
-            with self._lock:
+        shards = np.unique(shards[self._pending[shards]])
+        if not len(shards):
+            return
+        # Once for all: threads that read tables in turns wait for each other at every table.
+        with self._lock:
+            # Another thread may have read some since.
+            for shard in shards[self._pending[shards]].tolist():
                 names = [name for name in self._arrays if name not in self._loaded[shard]]
-                if not names:
-                    continue
                 rows = self._rows(shard)
                 columns = self._read(shard, names)
                 for name in names:
