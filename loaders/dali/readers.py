@@ -213,11 +213,6 @@ class PlannedBatches:
         pipeline.planned_batches = [*getattr(pipeline, "planned_batches", ()), self]
         self._alive: deque[Any] = deque(maxlen=used)
 
-    def begin(self, run: int) -> None:
-        """Prepare the first batches that DALI will ask for, while it starts."""
-        if isinstance(self._prepared, Ahead):
-            self._prepared.begin(run)
-
     @property
     def ready(self) -> int:
         """Batches whose images are ready for DALI."""
@@ -468,7 +463,14 @@ class Ahead(Generic[T]):
             RuntimeError: the thread was stopped before.
 
         """
-        self.begin(number)
+        if not self._started:
+            self._started = True
+            _running[self._thread] = self._jobs
+            self._thread.start()
+        following = number + self._ahead + 1
+        for coming in range(max(number, self._requested), following):
+            self._jobs.put(coming)
+        self._requested = following
         while True:
             computed, value, error = self._values.get()
             if computed == number:
@@ -483,17 +485,6 @@ class Ahead(Generic[T]):
             raise error
         finally:
             del error  # its traceback refers to this frame
-
-    def begin(self, number: int) -> None:
-        """Let the thread compute the value of a number, which the next call asks for, and the next ones."""
-        if not self._started:
-            self._started = True
-            _running[self._thread] = self._jobs
-            self._thread.start()
-        following = number + self._ahead + 1
-        for coming in range(max(number, self._requested), following):
-            self._jobs.put(coming)
-        self._requested = following
 
     @property
     def ready(self) -> int:

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import singledispatch
 from itertools import pairwise
@@ -31,7 +31,7 @@ from loaders.dataset.files import (
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import NO_CHECKSUM, SampleTables
 from loaders.progress import Upcoming
-from manifests.errors import CallError, ShardError, raise_machine_fault
+from manifests.errors import CallError, DatasetError, ShardError, raise_machine_fault
 from manifests.labels import place_columns
 from manifests.process.text import format_bytes
 from manifests.tables import outside_error
@@ -87,6 +87,9 @@ class Images(ABC):
 
     def prefetch(self, rows: Ints, component: str = "") -> object:
         """Read images of a local disk into the page cache, in the background."""
+
+    def read_tables(self, rows: Ints) -> None:
+        """Read the sample tables of images of a local disk. A damaged one is no error yet."""
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Fetch the batches that come after batch `number`."""
@@ -260,6 +263,11 @@ class StoredImages(Images):
             if unchecked[shard]:
                 self._check_shard(shard, row, component)
         return images, check_readable
+
+    def read_tables(self, rows: Ints) -> None:
+        """Read the sample tables of the rows. `images` raises the error of a damaged one."""
+        with suppress(DatasetError):
+            self._columns.load_rows(rows)
 
     def prefetch(self, rows: Ints, component: str = "") -> Future[None] | None:
         """Read images from disk into the page cache, in the background.
@@ -468,6 +476,11 @@ class JoinedImages(Images):
             for place, image in zip(places.tolist(), images, strict=True):
                 found[place] = image
         return found
+
+    def read_tables(self, rows: Ints) -> None:
+        """Read the sample tables of local datasets."""
+        for part, _, own in self._divided(rows):
+            part.read_tables(own)
 
     def prefetch(self, rows: Ints, component: str = "") -> None:
         """Ask the system to read images of local datasets."""
