@@ -127,7 +127,8 @@ def copy_tree(folder: str) -> None:
 
 def run(limit: float | None, *tests: str) -> tuple[int | None, float, list[str]]:
     """Run tests; return the status, or None after `limit` seconds, the time, and what failed."""
-    began, temporary = time.monotonic(), Path(tempfile.mkdtemp(dir=LOCAL.root.parent))
+    # Not in the copy's folder: Ray's sockets, whose paths are short, are in it.
+    began, temporary = time.monotonic(), Path(tempfile.mkdtemp())
     path = os.pathsep.join([str(LOCAL.root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     own = {"PYTHONPATH": path, "TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", *OPTIONS, *tests]
