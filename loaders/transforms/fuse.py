@@ -39,8 +39,8 @@ class DecodeCrop(Operation):
         return self.crop.decoded
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec of decoded images, whose sizes vary."""
-        return self.decode.output(spec)
+        """Return the spec of decoded regions, whose sizes vary."""
+        return self.decode.output(spec).with_size(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ResizeCrop(Operation):
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec of images of the crop's size."""
-        return self.crop.output(spec)
+        return self.crop.output(self.resize.output(spec))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ _LISTS: list[list[Any]] = [
     [{"RandomCrop": {"size": 24, "padding": 4}}, "RandomHorizontalFlip"],
     [{"RandomCrop": {"size": 44, "pad_if_needed": True}}, {"RandomRotation": {"degrees": 20}}],
     [{"Resize": {"size": 20}}, {"RandomCrop": {"size": 13}}, {"ColorJitter": {"hue": 0.1}}],
+    [{"Resize": {"size": 50}}, {"RandomCrop": {"size": 48}}],
     [{"RandomRotation": {"degrees": 20, "library": "torchvision"}}, {"Resize": {"size": [9, 12]}}],
     [{"CenterCrop": {"size": 15}}, {"RandomAffine": {"degrees": 9, "translate": [0.2, 0.1]}}],
     [{"Pad": {"padding": 3}}, {"FiveCrop": {"size": 16}}],
