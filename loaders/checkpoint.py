@@ -49,9 +49,9 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
         shared["shared"] = options.shared
     if spec.fields.captions is not None:
         shared |= {"caption": options.caption, "caption_weights": options.caption_weights}
-    # The decoder draws crops, so DALI's checkpoint has its state.
-    if spec.may_choose_decoder:
-        shared["decoder"] = options.decoder
+    # The decoder draws crops, so DALI's checkpoint has its state. Another choice may be the reason
+    # why there is none, so an error names that one.
+    decoder = {"decoder": options.decoder} if spec.may_choose_decoder else {}
     return {
         **sampling_choices(spec),
         **shared,
@@ -64,6 +64,7 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
         "device": options.device.kind,
         "pipelines": options.pipelines,
         "on_error": options.on_error,
+        **decoder,
     }
 
 

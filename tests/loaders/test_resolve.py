@@ -14,7 +14,7 @@ from helpers.rows import evaluate, read_rows
 
 import loaders
 import loaders.resolve as resolve_module
-from loaders.checkpoint import checkpoint_choices
+from loaders.checkpoint import State, checkpoint_choices, read_state
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device
 from loaders.explain import explain
@@ -26,6 +26,7 @@ from loaders.memory import (
     has_many_operators,
 )
 from loaders.options import BuildRequest, ResolvedOptions
+from loaders.progress import Position
 from loaders.ranks import Ranks
 from loaders.resolve import default_tuning
 from loaders.tuning import Tuning
@@ -139,7 +140,12 @@ def test_the_cpu_decodes_small_images(folder, monkeypatch, row, expected):
     spec = spec_of(folder, device="gpu", **given)
     decoder = spec.options.decoder
     assert (decoder, spec.options.num_threads) == evaluate(expected)
-    assert checkpoint_choices(spec)["decoder"] == decoder
+    choices = checkpoint_choices(spec)
+    assert choices["decoder"] == decoder
+    # A loader on a CPU has no choice of a decoder.
+    of_cpu = State(checkpoint_choices(spec_of(folder)), Position(0, 0, 0, 0), b"").to_dict()
+    with pytest.raises(loaders.CallError, match=r"with device='cpu', but .* device='gpu'"):
+        read_state(of_cpu, choices, batches=3)
     assert spec.settings.gpu_decodes == (decoder == "gpu")
     text = explain(spec)
     assert f"\nDecoder: the {decoder.upper()}; by default, the CPU decodes" in text
