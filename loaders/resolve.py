@@ -172,7 +172,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         fields=batch_fields,
         images=images,
         sizes=sizes if device.is_gpu else None,
-        stored=_stored(sizes, split, batch_fields),
+        stored=_stored(sizes, split),
         settings=settings,
         order_warnings=slow_orders,
         warnings=(
@@ -677,13 +677,13 @@ def _log_spec(spec: LoaderSpec) -> None:
     )
 
 
-def _stored(sizes: ImageSizes | None, split: OpenSplit, fields: Fields) -> ImageSpec:
-    """Return the spec of images before they are decoded.
+def _stored(sizes: ImageSizes | None, split: OpenSplit) -> ImageSpec:
+    """Return the spec of the first image of each sample before it is decoded.
 
     With their size, the graph needs no operators that wait for each image and compute with its
     sides. EXIF orientation cannot change the size of squares.
     """
-    if sizes is None or len(sizes.widths) != split.samples or fields.others:
+    if sizes is None or len(sizes.widths) != split.samples:
         return ImageSpec()
     side = int(sizes.widths[0])
     same = bool((sizes.widths == side).all() and (sizes.heights == side).all())

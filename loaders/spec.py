@@ -42,7 +42,7 @@ class LoaderSpec:
             them. `None` if DALI's own readers read them.
         num_classes: columns of a mixed label. 0 if the dataset does not name its classes.
         sizes: sizes of the images. `None` on the CPU, or if the sample tables do not have them.
-        stored: what is known about all images before they are decoded.
+        stored: what is known about the first image of all samples before it is decoded.
         settings: how batches are made, for the estimate of GPU memory.
         order_warnings: operations that cost memory because of their place in the list.
         warnings: all warnings of `loaders.build`.

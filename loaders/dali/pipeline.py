@@ -125,6 +125,9 @@ def _images(
     options = spec.options
     images: dict[str, list[Node]] = {}
     drawn: list[Node] = []
+    if spec.fields.others:
+        # They may have other sizes, and their draws must be the same.
+        spec = replace(spec, stored=ImageSpec())
     # The first image is in the graph also if no field needs it: DALI leaves it out.
     for number, name in enumerate(dict.fromkeys(("", *spec.fields.images.values()))):
         own = context

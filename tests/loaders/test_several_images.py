@@ -142,3 +142,17 @@ def test_joined_datasets_have_the_same_images_and_a_preview_shows_all(datasets):
         captions = [draw.caption for draw in preview.items[0].draws]
         assert [caption.split(",")[0] for caption in captions] == ["image left", "image right"]
         assert "for each of image:left, image:right, with the same random" in loader.explain()
+
+
+def test_a_preview_crops_the_center_of_images_of_other_sizes(tmp_path):
+    """The graph of a loader knows the size of the first images, which are squares."""
+    for side, size in (("left", 32), ("right", 64)):
+        pixels = np.zeros((size, size, 3), np.uint8)
+        pixels[size // 2 :] = 255
+        annotated.save(tmp_path / f"source/cat/1_{side}.png", pixels)
+    pairs = SourceOptions(pattern="{key}_{image}")
+    folder = loading.convert(tmp_path / "source", tmp_path / "out", pairs)
+    crop = [{"CenterCrop": {"size": 20}}]
+    with loading.build(folder, transforms=crop, batch_size=1) as loader:
+        draws = loader.preview(samples=1, draws=1).items[0].draws
+    assert [draw.pixels.mean() for draw in draws] == [127.5, 127.5]
