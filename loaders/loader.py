@@ -362,7 +362,7 @@ class Loader(Generic[BatchT_co]):
             if isinstance(error, DatasetError) or not is_checkpoint_error(error):
                 raise
             raise CallError(
-                "this state is damaged: DALI cannot restore its checkpoint",
+                "this state is damaged or of another version: DALI cannot restore its checkpoint",
                 hint="load another checkpoint",
             ) from error
 
