@@ -64,12 +64,13 @@ def is_turned(data: Array) -> bool:
     is_jpeg = data[:2].tobytes() == b"\xff\xd8"
     for head in (data[:_HEAD], data) if is_jpeg else (data,):
         try:
-            with warnings.catch_warnings(), Image.open(io.BytesIO(head.tobytes())) as image:
-                warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a damaged EXIF block or many pixels, for example
+                image = Image.open(io.BytesIO(head.tobytes()))
                 for xmp in ("xmp", "XML:com.adobe.xmp"):  # Pillow reads it, but DALI does not
                     image.info.pop(xmp, None)
                 return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             continue
     return False
 
