@@ -21,7 +21,7 @@ from helpers.ray_cluster import NODE
 from helpers.rows import evaluate, read_rows
 from helpers.slow_shards import OPEN, SlowRayEngine
 
-from dataprep.engines.ray import connect
+from dataprep.engines.ray import RayEngine, connect
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
@@ -177,6 +177,16 @@ def test_a_machine_without_dataprep_is_refused_and_one_that_leaves_is_not_missed
     finally:
         if not removed:
             cluster.remove_node(node)
+
+
+def test_machines_that_run_no_tasks_do_not_count(connection, monkeypatch):
+    found = connection.nodes()
+    without_cpus = {"Alive": True, "Resources": {"memory": 1.0}}
+    gone = {**found[0], "Alive": False}
+    monkeypatch.setattr(connection, "nodes", lambda: [*found, without_cpus, gone])
+    engine = RayEngine()
+    assert engine.nodes == [node for node in found if node["Alive"]]
+    assert engine.workers == len(engine.nodes)
 
 
 def end_worker_of(ray, node):
