@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from unittest import mock
 
@@ -106,7 +107,8 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
         with pytest.raises(CallError, match=message):
             connect(cluster.client_address)
     else:
-        assert connect(cluster.client_address) == (ray, True)
+        with ThreadPoolExecutor(1) as pool:  # a thread may not have signal handlers
+            assert pool.submit(connect, cluster.client_address).result() == (ray, True)
     assert [call.kwargs["address"] for call in init.mock_calls] == [cluster.client_address] * 3
 
 
