@@ -182,8 +182,8 @@ def build(
             of the same name are one class, and labels number the classes in the order in which they
             first appear. All must store encoded images, or all raw pixels of one size.
         positional: must be empty: only `dataset` is given by position.
-        mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A
-            sample of a dataset with a larger share than its size repeats. `None` reads every sample
+        mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. If a
+            share needs more samples than the dataset has, samples repeat. `None` reads every sample
             once. Of the samplers, only `BucketSampler` can be combined with it.
         split: name of the split.
         batch_size: number of samples per batch on this rank (B). Optional if a PaddleClas config
@@ -204,16 +204,16 @@ def build(
             tuple of tensors, one for each view; likewise the values of ``"mask"``, ``"depth"``,
             ``"boxes"``, ``"box_labels"`` and ``"box_counts"``.
         sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`,
-            `PKSampler`, `BucketSampler`, or any object that follows the protocol `loaders.samplers.Sampler`. `None`
-            means the sampler of a PaddleClas config, else every sample once per epoch, in the order
-            that `shuffle` gives.
+            `PKSampler`, `BucketSampler`, or any object that follows the protocol
+            `loaders.samplers.Sampler`. `None` means the sampler of a PaddleClas config, else every
+            sample once per epoch, in the order that `shuffle` gives.
         shuffle: whether each epoch has a new order. With `True`, `ShuffledSampler` gives the order,
-            which shuffles the whole split. With ``"buffer"``, DALI's reader gives it: a rank reads
-            a part of the shards, in another order each epoch, and shuffles within a buffer of 1,024
-            samples; each epoch starts a new pipeline. `False` reads in stored order. `None` means
-            true for the split ``"train"`` and false for others; if the dataset is on a network file
-            system, ``"buffer"`` instead of true, because random access is slow there. Cannot be
-            combined with `sampler`.
+            which shuffles the whole split. With ``"buffer"``, DALI's own reader gives it: a rank
+            reads a part of the shards, in another order each epoch, and shuffles within a buffer of
+            1,024 samples; each epoch starts a new pipeline. With `False`, it reads in stored order.
+            `None` means true for the split ``"train"`` and false for others; if the dataset is on a
+            network file system, ``"buffer"`` instead of true, because random access is slow there.
+            Cannot be combined with `sampler`.
         device: ``"gpu"`` decodes and transforms on the GPU, ``"cpu"`` on the CPU. ``"auto"`` uses a
             GPU if there is one. Also in torch's notation: ``"cuda"``, ``"cuda:1"`` or a
             `torch.device`.
@@ -225,9 +225,10 @@ def build(
         world_size: number of processes that share an epoch.
         seed: 0 or more. The same seed and the same calls return the same batches on the same kind
             of device.
-        num_threads: CPU threads that read and decode. `None` means one per core that this process
-            may use, divided by the number of ranks on the machine. With a GPU at most 12; if it also
-            decodes, at most 8 for small images and 4 for large ones; at most 4 for raw pixels.
+        num_threads: CPU threads that read and decode. `None` means the cores that this process may
+            use, divided by the number of ranks on the machine, but with a GPU at most 12. If the GPU
+            decodes, at most 8 for images of at most 131,072 pixels on average, and 4 for images of
+            more than four million. For raw pixels without masks and depth maps, at most 4.
         dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires
             transforms without normalization.
         layout: order of the axes of an image batch.
@@ -235,38 +236,39 @@ def build(
             ``"partial"`` returns a shorter batch, which the ranks share evenly. If fewer samples
             than ranks are left, training leaves them out; in evaluation some ranks get an empty
             batch, or, if `fields` has ``"valid"``, one sample that is not valid. ``"pad"`` repeats
-            the last sample until the batch is full. With `BucketSampler`, these are about the last
-            batch of each bucket, and ``"drop"`` carries its samples into the next epoch. `None` means ``"drop"`` for the split
-            ``"train"`` and ``"partial"`` for others.
+            the last sample until the batch is full. With `BucketSampler`, this is about the last
+            batch of each bucket, and ``"drop"`` carries its samples into the next epoch. `None`
+            means ``"drop"`` for the split ``"train"`` and ``"partial"`` for others.
         fields: contents of a batch, in this order.
         shared: whether the random transforms draw the same values for all images of a sample, as
-            stereo images need, or other values for each.
+            stereo images need. With `False`, they draw other values for each.
         caption: which text the field ``"caption"`` has of samples with several: ``"random"`` draws
             one by the seed, the epoch and the sample; ``"first"`` is the first one; ``"all"`` is
             the list of all. `None` means ``"random"`` for the split ``"train"`` and ``"first"`` for
             others. A sample without a text has `None`, with ``"all"`` an empty list.
-        caption_weights: column with lists of numbers, as long as the lists of texts: how often
-            ``"random"`` draws each text. `None` draws all texts equally often.
+        caption_weights: name of a column with lists of numbers, as long as the lists of texts: the
+            relative frequency with which ``"random"`` draws each text. `None` draws all equally often.
         framework: library of the returned tensors.
         prefetch: number of batches that each pipeline prepares in advance. `None` means 2, with
             several pipelines on a GPU 4, and for raw pixels on a GPU 5.
         pipelines: number of DALI pipelines that compute batches in turn, from 1 to 8. DALI runs the
             many small operators of a policy one after the other, so on a GPU two pipelines are up
-            to 1.5 times as fast as one there. They share `num_threads`, and each has GPU memory of
-            its own. `None` means 2 on a GPU for lists with a policy, such as RandAugment and
-            ``modern-train``, and for small images also with ColorJitter; 1 otherwise. The samples
-            of a batch and the steps of policies do not depend on the number. What DALI draws does,
-            such as crops and flips, and a state fits one number only. More than one is an error if
-            DALI's own reader reads the split.
+            to 1.5 times as fast as one for a policy. They share `num_threads`, and each has GPU
+            memory of its own. `None` means 2 on a GPU for lists with a policy, such as RandAugment
+            and ``modern-train``, and for images of at most 131,072 pixels on average also with
+            ColorJitter; 1 otherwise. The samples of a batch and the steps of policies do not depend
+            on the number, but the values that DALI draws do, such as crops and flips. So a state
+            fits one number only. More than one is an error if DALI's own reader reads the split.
         decoder: ``"gpu"`` decodes on the GPU, an error on a CPU and for other pixels than 8-bit RGB.
-            ``"cpu"`` decodes as a loader on the CPU does, and copies the pixels to the GPU. Small
-            images are faster then, and no decoder takes GPU memory. `None` means ``"cpu"`` where
+            ``"cpu"`` decodes as a loader on the CPU does, and copies the pixels to the GPU. This is
+            faster for small images, and no decoder takes GPU memory. `None` means ``"cpu"`` where
             ``"gpu"`` is an error, and for images of at most 128 x 128 pixels on average, unless
-            `hw_decoder_load` is given. A state fits one decoder only. No effect on raw pixels.
+            `hw_decoder_load` or `tuning` gives a share; ``"gpu"`` otherwise. A state fits one
+            decoder only. No effect on raw pixels.
         hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to
             1; an error with ``decoder="cpu"``. `None` means the fastest measured value for these
-            images and transforms. A GPU interpolates the chroma of whole images, as the CPU does,
-            only if `shuffle` is false: the hardware is slower then.
+            images and transforms. If `shuffle` is false, the GPU interpolates the chroma of images
+            that are decoded whole, as the CPU does; the hardware decoder is slower then.
         memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimates of this
             loader and of the other open loaders of this process exceed it, `build` raises an error
             whose hint says which batch size or image size fits. An error on the CPU.
@@ -286,11 +288,11 @@ def build(
             the newest one. A state belongs to one revision.
         tuning: file that ``loaders tune`` wrote. Its `num_threads`, `prefetch` and
             `hw_decoder_load` replace the defaults of these arguments. A file for another machine,
-            dataset or transforms is an error that says what differs; of several batch sizes, the
-            nearest is used, with a warning if it is not the loader's.
-        metrics: what gets a `loaders.Metrics` every 10 seconds and at the end of each epoch: a
-            function, ``"prometheus:9400"`` for an endpoint on that port of 127.0.0.1 (rank r of a
-            machine takes port 9400 + r), or the path of a file to which a line of JSON is added.
+            dataset or transforms is an error that says what differs. If the file has no entry for
+            the batch size, the entry of the nearest one is used, with a warning.
+        metrics: where a `loaders.Metrics` goes every 10 seconds and at the end of each epoch: to a
+            function; with ``"prometheus:9400"`` to an endpoint on that port of 127.0.0.1 (rank r of
+            a machine takes port 9400 + r); or as a line of JSON to the file of a path.
         on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a
             `DamagedError` that names shard, record and key. ``"skip"`` leaves the image out: the
             later samples of this rank move up, so every other sample is read as often as without
@@ -318,8 +320,8 @@ def build(
             read.
 
     Warns:
-        UserWarning: the transforms differ from their library's or waste memory, or the sampler
-            cannot use all classes.
+        UserWarning: the transforms differ from the transforms of their library or waste memory, or
+            the sampler cannot use all classes.
 
     """
     request = request_of_call(locals())
