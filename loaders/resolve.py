@@ -687,7 +687,7 @@ def _stored(sizes: ImageSizes | None, split: OpenSplit) -> ImageSpec:
         return ImageSpec()
     side = int(sizes.widths[0])
     same = bool((sizes.widths == side).all() and (sizes.heights == side).all())
-    return ImageSpec((side, side) if same and side else None)
+    return ImageSpec((side, side) if same and 0 < side**2 <= MAX_PIXELS else None)
 
 
 # --- changes of `Loader.set` ----------------------------------------------------------------------

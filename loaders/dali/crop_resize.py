@@ -416,8 +416,11 @@ def _cut(
 
 @apply.register
 def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    # Only of images that EXIF turns, the size is not checked before.
-    policy = "error" if operation.fits else "pad"
+    # Of images that EXIF turns, the size is not checked before, and the tables may state a wrong size.
+    stays_inside = operation.fits
+    if spec.size is not None and operation.size != BUCKET:
+        stays_inside |= bool(np.less_equal(operation.size, spec.size).all())
+    policy = "error" if stays_inside else "pad"
     start = _crop_start(operation, spec.size or image_sides(image), context, fits=False)
     region = Region(start, context.sides(operation.size))
     return _cut(image, region, context, policy, operation.fill)

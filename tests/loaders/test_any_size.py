@@ -4,9 +4,11 @@ import io
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers import loading
 from helpers.bad_images import exif
+from helpers.damaged import change_column
 from helpers.pictures import encode, photo
 from helpers.rows import read_named
 from PIL import Image, ImageOps
@@ -97,3 +99,18 @@ def test_known_sizes_change_no_pixel(make_dataset, transforms):
             found.append(np.concatenate([images for (images,) in loading.take(loader, 2)]))
             assert loader.spec.stored.size == (None if last else (33, 33))
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("side", [90, 2**31 - 1])
+def test_sizes_that_images_do_not_have(make_dataset, side):
+    """A crop of a wrong place would be black; images of too many pixels cannot be meant."""
+    samples = [("png", encode(np.full((33, 33, 3), 200, np.uint8), "png"), 0)]
+    folder = make_dataset("tfrecord", samples * 4, shards=1)
+    for name in ("width", "height"):
+        change_column(folder / "train-00000.parquet", name, pa.array([side] * 4, pa.int32()))
+    with build(folder, transforms=[{"CenterCrop": {"size": 20}}], shuffle=False) as loader:
+        if side == 90:
+            with pytest.raises(DatasetError, match="does not have the size that the sample tables"):
+                next(iter(loader))
+        else:
+            assert (next(iter(loader))[0] == 200).all()
