@@ -214,9 +214,9 @@ def build(
             `None` means true for the split ``"train"`` and false for others; if the dataset is on a
             network file system, ``"buffer"`` instead of true, because random access is slow there.
             Cannot be combined with `sampler`.
-        device: ``"gpu"`` decodes and transforms on the GPU, ``"cpu"`` on the CPU. ``"auto"`` uses a
-            GPU if there is one. Also in torch's notation: ``"cuda"``, ``"cuda:1"`` or a
-            `torch.device`.
+        device: ``"gpu"`` decodes (see `decoder`) and transforms on the GPU, ``"cpu"`` on the CPU.
+            ``"auto"`` uses a GPU if there is one. Also in torch's notation: ``"cuda"``,
+            ``"cuda:1"`` or a `torch.device`.
         device_id: number of the GPU. `None` means the launcher's local rank, or torch's current
             GPU.
         rank: number of this process, from 0. `None`, for `rank` and `world_size`, means the value
