@@ -352,9 +352,9 @@ class SourceOptions(LabelOptions):
     )
     fps: float | None = option(
         None,
-        "Of videos: the frame that is shown every 1/FPS seconds, each at most once. Or choose"
-        " --every N or --all-frames. Needs the extra [video]. Frames are stored as JPEG, or in the"
-        " format of --transcode, with the columns clip, frame and time.",
+        "Of videos, take the frame that is shown at every 1/FPS seconds, and no frame twice. Or"
+        " choose --every N or --all-frames. Needs the extra [video]. Frames are stored as JPEG, or in"
+        " the format of --transcode, with the columns clip, frame and time.",
         _READING,
         form="seconds",
         unit="FPS",
@@ -621,7 +621,8 @@ class Options:
         None,
         "With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the"
         " same split, instead of stratifying. Every source with classes has the column label."
-        " duplicates: keep copies in the same split, and stratify; column:duplicates is a column.",
+        " duplicates: keep copies in the same split, and stratify. For a column of this name, write"
+        " column:duplicates.",
         _SPLITS,
         unit="COLUMN",
     )
@@ -662,8 +663,8 @@ class Options:
     downscale: Downscale | None = option(None, flag="", stored="if set", inherited=True)
     raw: Raw | None = option(
         None,
-        "encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size,"
-        " which need no decoding when they are read, but far more disk space; see --raw-size.",
+        "encoded: image files such as JPEG or PNG. raw: decoded pixels of one size, 256 x 256 unless"
+        " --raw-size is set. They need no decoding when they are read, but far more disk space.",
         _IMAGES,
         flag="--store",
         stored="if set",

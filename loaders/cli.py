@@ -317,7 +317,7 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     "--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader."
 )
 @click.option("--html", metavar="FILE", help="Also write a page with a chart.")
-@_overwrite(help="Replace a file that `loaders bench` did not write.")
+@_overwrite(help="Replace the file of --html, even if `loaders bench` did not write it.")
 @_measured_json
 @_method_options(1.0, 5)
 def bench(
@@ -378,7 +378,7 @@ def bench(
     default="tune.json",
     help="File to write. Results for other machines, datasets and transforms in it are kept.",
 )
-@_overwrite(help="Replace a file that `loaders tune` did not write.")
+@_overwrite(help="Replace the file of --out, even if `loaders tune` did not write it.")
 @_measured_json
 @_method_options(0.5, 3)
 def tune(

@@ -430,14 +430,14 @@ def choose_pipelines(
     """Return how many pipelines compute batches in turn.
 
     Raises:
-        CallError: there are several, and DALI's own reader reads the stored order.
+        CallError: there are several, and DALI's own reader reads the split.
 
     """
     if request.pipelines is not None:
         if request.pipelines > 1 and not order.is_planned:
             raise CallError(
-                f"pipelines={request.pipelines} needs an order that loaders plans, but DALI's reader"
-                " reads this split in stored order",
+                f"pipelines={request.pipelines}, but DALI's own reader reads this split, in one pipeline"
+                " only",
                 hint="remove pipelines, or pass shuffle=True or a sampler",
             )
         return request.pipelines

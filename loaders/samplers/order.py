@@ -220,7 +220,7 @@ class StoredOrder(Order):
     @property
     def lines(self) -> tuple[str, ...]:
         """What `explain()` says about the order."""
-        return ("shuffled" if self.restarts else "in stored order",)
+        return ("shuffled within a buffer" if self.restarts else "in stored order",)
 
     def shown_rows(self, epoch: int, number: int, *, all_ranks: bool) -> Ints | None:
         """Return the rows in a batch; see `Order.shown_rows`."""
