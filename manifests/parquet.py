@@ -443,6 +443,7 @@ class BoundedParquet:
             rows = [footer.row_group(group).num_rows for group in range(self.groups)]
             leaves = footer.schema
             self._paths = [leaves.column(at).path for at in range(footer.num_columns)]
+            self._leaves: dict[str, int] = {}  # of the columns that were read
         if len({*self.names}) < len(self.names):
             name, _ = Counter(self.names).most_common(1)[0]
             raise ParquetError(f"two columns have the name {shorten(name)}")
@@ -700,6 +701,8 @@ class BoundedParquet:
             ParquetError: the column does not exist, or is nested.
 
         """
+        if name in self._leaves:
+            return self._leaves[name]
         if name not in self.names:
             raise ParquetError(f"no column {shorten(name)}")
         prefix = f"{name}."
@@ -710,6 +713,7 @@ class BoundedParquet:
         kind = self.schema.field(name).type
         if len(found) != 1 or not (kind.num_fields == 0 or is_list(kind)):
             raise ParquetError(f"column {shorten(name)} is nested")
+        self._leaves[name] = found[0]
         return found[0]
 
     def _pages(self, chunk: Any, values: int) -> Iterator[Page]:
