@@ -248,11 +248,12 @@ class StoredImages(Images):
         else:
             numbers, of_image = np.unique(shards, return_inverse=True)
             files = [self._mappings.get(shard) or self._map(shard) for shard in numbers.tolist()]
-            check_readable = self._check_of(shards, ends)
+            # Another shard may have released the mappings of these.
+            addresses = np.array([file.address for file in files], np.int64)[of_image] + begins
+            check_readable = self._check_of(shards, ends, addresses + sizes - 1)
             check_readable()
             if len(rows) and sizes[0] <= COPIED_BYTES and (sizes == sizes[0]).all():
-                addresses = np.array([file.address for file in files])
-                images = gather(addresses[of_image] + begins, int(sizes[0]))
+                images = gather(addresses, int(sizes[0]))
                 check_readable = _do_nothing
             else:
                 places = zip(of_image.tolist(), begins.tolist(), ends.tolist(), strict=True)
@@ -351,17 +352,24 @@ class StoredImages(Images):
 
     # --- checks ---------------------------------------------------------------------------------
 
-    def _check_of(self, shards: NDArray[np.intp], ends: Ints) -> Callable[[], None]:
-        """Return a function that checks the last byte that is needed of each mapped shard."""
+    def _check_of(
+        self, shards: NDArray[np.intp], ends: Ints, addresses: Ints
+    ) -> Callable[[], None]:
+        """Return a function that checks the last byte that is needed of each mapped shard.
+
+        Args:
+            shards: number of the shard of each image.
+            ends: end of each image in its shard.
+            addresses: address of the last byte of each image.
+
+        """
         order = np.lexsort((ends, shards))
         shards = shards[order]
-        ends = ends[order]
-        addresses = self._mappings.addresses[shards]
-        last = addresses != 0
-        last[:-1] &= shards[1:] != shards[:-1]
+        last = np.ones(len(shards), np.bool_)
+        last[:-1] = shards[1:] != shards[:-1]
         shards = shards[last]
-        ends = ends[last]
-        needed = MappedBytes(addresses[last] + ends - 1)
+        ends = ends[order][last]
+        needed = MappedBytes(addresses[order][last])
 
         def check_readable() -> None:
             wrong = needed.find_unreadable()
