@@ -40,7 +40,8 @@ def test_several_images_are_those_of_loaders_of_one(shared, tmp_path):
     source = annotated.make_views(tmp_path / "source")
     convert(source, tmp_path / "out", SourceOptions(pattern="{key}_{image}"))
     both = ("image:left", "image:right")
-    options = {"batch_size": 2, "transforms": TRANSFORMS, "device": "gpu", "shared": shared}
+    options = {"batch_size": 2, "transforms": TRANSFORMS, "device": "gpu", "decoder": "gpu"}
+    options["shared"] = shared
     with loaders.build(tmp_path / "out", fields=both, **options) as loader:
         found = list(loader)
     for place, field in enumerate(both):
@@ -59,7 +60,7 @@ VIEWS = [
 def flat_batches(dataset, fields, device, **options):
     """Return the name and the value of each field, and of each view, of the batches of two epochs."""
     found = []
-    options |= {"batch_size": 2, "dtype": "float32", "last_batch": "partial"}
+    options |= {"batch_size": 2, "dtype": "float32", "last_batch": "partial", "decoder": device}
     with loaders.build(dataset, fields=fields, device=device, **options) as loader:
         for batch in (batch for _ in range(2) for batch in loader):
             for name, value in zip(fields, batch, strict=True):
