@@ -116,12 +116,12 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     # `_stored` needs the sizes of all images.
-    needs_sizes = needs_sizes or (tables.is_eager and isinstance(fusion.operations[0], Decode))
-    sizes = None
-    if needs_sizes:
-        # The limit and the size of a batch depend on the largest images, too.
-        is_bounded = request.memory_limit is not None or recipe.output.pixels is None
-        sizes = tables.image_sizes(None if is_bounded else MEAN_SHARDS)
+    is_cheap = tables.is_eager and len(split.shards) <= MEAN_SHARDS
+    needs_sizes |= is_cheap and isinstance(fusion.operations[0], Decode)
+    # The limit and the size of a batch depend on the largest images, too.
+    is_bounded = request.memory_limit is not None or recipe.output.pixels is None
+    most = None if is_bounded else MEAN_SHARDS
+    sizes = tables.image_sizes(most) if needs_sizes else None
     pipelines = choose_pipelines(request, recipe, device, order, sizes)
     decoder = _decoder(request, recipe, device, sizes, tuned)
     on_gpu = sizes if decoder == "gpu" else None

@@ -36,9 +36,10 @@ from loaders.bench.results import (
 )
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
-from loaders.options import BuildRequest, ResolvedOptions
+from loaders.options import BuildRequest
 from loaders.ranks import usable_cores
 from loaders.resolve import open_anywhere, resolve
+from loaders.spec import LoaderSpec
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError
 
@@ -87,7 +88,7 @@ def bench(
         samples=spec.split.samples,
         transforms=transforms,
         batch_size=spec.options.batch_size,
-        options=_speed_options(spec.options),
+        options=_speed_options(spec),
         raw=spec.recipe.raw_size is not None,
     )
     # A wrong model is an error before the first measurement.
@@ -144,15 +145,17 @@ def _measure_remedies(
     return tuple(remedies)
 
 
-def _speed_options(options: ResolvedOptions) -> dict[str, Any]:
+def _speed_options(spec: LoaderSpec) -> dict[str, Any]:
     """Return the arguments of `loaders.build` that affect the speed."""
+    options = spec.options
     shown: dict[str, Any] = {
         "device": str(options.device),
         "num_threads": options.num_threads,
         "prefetch": options.prefetch,
         "pipelines": options.pipelines,
-        "decoder": options.decoder,
     }
+    if spec.may_choose_decoder:
+        shown["decoder"] = options.decoder
     if options.decoder == "gpu":
         shown["hw_decoder_load"] = options.hw_decoder_load
     return {**shown, "dtype": options.dtype, "shuffle": options.shuffle}
