@@ -12,6 +12,7 @@ import time
 from itertools import islice
 from pathlib import Path
 
+from dataprep.progress import report_images
 from manifests.errors import SourceError
 
 
@@ -24,6 +25,13 @@ def square(number):
 def sleep(seconds):
     time.sleep(seconds)
     return seconds
+
+
+def report(shard):
+    """Report four images, so slowly that a worker sends each one."""
+    for _ in range(4):
+        report_images(shard, 1)
+        time.sleep(0.15)
 
 
 def wait_for(path):

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 import PIL
 import pytest
@@ -19,6 +19,7 @@ from dataprep import engines
 from dataprep.canary import canary
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
+from dataprep.progress import listen
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import DatasetError, WorkerDiedError
@@ -66,6 +67,17 @@ def test_caller_needs_no_main_guard(tmp_path):
         [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.stdout.split(), done.stderr, done.returncode) == (["1", "50"], "", 0)
+
+
+def test_each_image_of_an_unfinished_shard_is_reported_once():
+    heard = []
+    listen(heard.append)
+    try:
+        with closing(LocalEngine(2)) as engine:
+            assert list(engine.run(tasks.report, ["a", "b", "c", "d"], 4)) == [None] * 4
+    finally:
+        listen(None)
+    assert sum(part.images for part in heard) == 16
 
 
 def test_workers_ignore_interrupts():

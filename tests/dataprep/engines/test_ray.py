@@ -97,18 +97,20 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
     """As when the process that the cluster forks for a client dies before it runs a program."""
     ray = pytest.importorskip("ray")
     pytest.importorskip("grpc", reason="Ray's client needs grpcio")
-    broken = "Initialization failure from server:\npsutil.ZombieProcess: PID still exists"
+    broken = "Initialization\x1b failure from server:\npsutil.ZombieProcess: PID still exists"
     init = mock.Mock(side_effect=[*[ConnectionAbortedError(broken)] * failures, None])
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    shutdown = mock.Mock()
+    monkeypatch.setattr(ray, "shutdown", shutdown)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     if failures == 3:
-        message = "cannot be used: Initialization failure from server: psutil"
+        message = r"cannot be used: Initialization\\x1b failure from server: psutil"
         with pytest.raises(CallError, match=message):
             connect(cluster.client_address)
     else:
         with ThreadPoolExecutor(1) as pool:  # a thread may not have signal handlers
             assert pool.submit(connect, cluster.client_address).result() == (ray, True)
+    assert shutdown.call_count == failures
     assert [call.kwargs["address"] for call in init.mock_calls] == [cluster.client_address] * 3
 
 
