@@ -191,6 +191,8 @@ def test_machines_that_run_no_tasks_do_not_count(connection, monkeypatch):
     engine = RayEngine()
     assert engine.nodes == [node for node in found if node["Alive"]]
     assert engine.workers == len(engine.nodes)
+    monkeypatch.setattr(connection, "nodes", lambda: found[:1])
+    engine.check(engine_tasks.square, 2)  # a cluster of one machine
 
 
 def end_worker_of(ray, node):
