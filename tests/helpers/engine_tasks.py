@@ -12,6 +12,7 @@ import time
 from itertools import islice
 from pathlib import Path
 
+from dataprep.images.base import ImageInfo, pixels_of
 from dataprep.progress import report_images
 from manifests.errors import SourceError
 
@@ -32,6 +33,14 @@ def report(shard):
     for _ in range(4):
         report_images(shard, 1)
         time.sleep(0.15)
+
+
+def hold_pixels(path):
+    """Hold as many pixels as all processes may; fail if another one holds some."""
+    with pixels_of(ImageInfo("png", 100_000, 100_000)):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        time.sleep(0.05)
+        os.unlink(path)
 
 
 def wait_for(path):

@@ -80,6 +80,12 @@ def test_each_image_of_an_unfinished_shard_is_reported_once():
     assert sum(part.images for part in heard) == 16
 
 
+def test_processes_share_the_limit_of_decoded_pixels(tmp_path):
+    with closing(LocalEngine(3)) as engine:
+        held = engine.run(tasks.hold_pixels, [str(tmp_path / "held")] * 9, 9)
+        assert list(held) == [None] * 9
+
+
 def test_workers_ignore_interrupts():
     engine = engines.LocalEngine(2)
     engine.start("helpers.engine_tasks")
