@@ -1,6 +1,7 @@
 """Functions that the tests of engines run in workers.
 
-A worker is any process but the parent, whose number they get.
+A worker is any process but the parent, whose number they get. One of the machines has no `dataprep`, so
+functions import what they need of it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from dataprep.images.base import ImageInfo, pixels_of
-from dataprep.progress import report_images
 from manifests.errors import SourceError
 
 
@@ -30,6 +29,8 @@ def sleep(seconds):
 
 def report(shard):
     """Report four images, so slowly that a worker sends each one."""
+    from dataprep.progress import report_images
+
     for _ in range(4):
         report_images(shard, 1)
         time.sleep(0.15)
@@ -37,6 +38,8 @@ def report(shard):
 
 def hold_pixels(path):
     """Hold as many pixels as all processes may; fail if another one holds some."""
+    from dataprep.images.base import ImageInfo, pixels_of
+
     with pixels_of(ImageInfo("png", 100_000, 100_000)):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL))
         time.sleep(0.05)
