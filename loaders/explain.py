@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from loaders.devices import queues_note
-from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
+from loaders.memory import (
+    RESIZE_CHOICES,
+    TINY_SIDE,
+    ImageSizes,
+    LoadSettings,
+    estimate_memory,
+    format_gib,
+)
 from loaders.transforms.base import ImageSpec, short_repr
 from manifests.labels import LABELS
 from manifests.process.text import one_line, plural
@@ -147,7 +154,8 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     if spec.may_choose_decoder:
         yield (
             f"Decoder: the {options.decoder.upper()}; by default, the CPU decodes images of at most"
-            ' 128 x 128 pixels on average, else the GPU: pass decoder="cpu" or "gpu" to choose'
+            f" {TINY_SIDE} x {TINY_SIDE} pixels on average, else the GPU: pass"
+            ' decoder="cpu" or "gpu" to choose'
         )
     note = queues_note() if options.device.is_gpu else None
     if note is not None:

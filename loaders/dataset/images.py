@@ -229,7 +229,7 @@ class StoredImages(Images):
         self._prefetcher = ThreadPoolExecutor(1, "prefetch")
 
     def images(self, rows: Ints, component: str = "") -> list[Encoded]:
-        """Return encoded images; with mapping without a copy."""
+        """Return encoded images. Of mapped shards, only small ones of one size are copies."""
         return [*self.images_to_check(rows, component)[0]]
 
     def images_to_check(

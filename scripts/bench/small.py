@@ -110,14 +110,14 @@ def read_jpegs(dataset: Path, *, gpu: bool, draws: bool) -> tuple[Any, Any]:
 def hand_side(
     dataset: Path, size: int, args: Namespace, store: str, *, draws: bool = True
 ) -> Iterator[Feed]:
-    gpu, padding, start = args.device == "gpu", size // 8, [0, 0]
+    gpu, padding = args.device == "gpu", size // 8
     read = partial(read_jpegs, dataset, gpu=gpu, draws=draws)
     if store == "raw":
         read = read_arrays(dataset, size, args, draws=draws)
 
     def graph() -> Any:
         images, labels = read()
-        shift: Any = start
+        shift: Any = [0, 0]
         if draws:
             shift = fn.random.uniform(range=[-padding - 0.5, padding + 0.499], shape=[2])
             shift = fn.cast(shift, dtype=types.INT32)
