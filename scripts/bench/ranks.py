@@ -200,7 +200,8 @@ def run(report: Report, args: Namespace) -> None:
     most = args.ranks[-1]
     args.num_threads = args.threads or max(1, min(12, CORES // most))
     # What `train_speed` measures besides.
-    args.torchvision, args.workers, args.hand, args.profiled = [], [], False, 0
+    args.torchvision, args.workers, args.recipes = [], [], []
+    args.hand, args.profiled = False, 0
     if args.batch_size % SAMPLES_PER_CLASS or args.count < most * args.batch_size:
         raise WrongOptionError(
             f"--batch-size {args.batch_size} must be a multiple of {SAMPLES_PER_CLASS}, and --count"

@@ -2,6 +2,7 @@
 
     python scripts/bench train_speed --images PHOTOS/ --models resnet50 --hand
     python scripts/bench train_speed --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2 --workers 12 16
+    python scripts/bench train_speed --images PHOTOS/ --recipes RandAugment modern-train
 
 A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of
 the model on this machine. Each side takes steps in turn with it, while no other side is open.
@@ -23,6 +24,7 @@ from typing import Any
 import feeds
 import harness
 import torch
+from augment import RECIPES
 from feeds import HAND, OURS, Feed, Opener, synchronize
 from harness import Report, Row, WrongOptionError, at_least, option
 from inputs import prepare
@@ -35,6 +37,7 @@ OPTIONS = [
     option("--batch-sizes", [256], "images of a batch"),
     option("--torchvision", [], "also measure its loaders, v1 or v2", nargs="*"),
     option("--workers", [harness.CORES], "processes of torchvision's DataLoader"),
+    option("--recipes", [], "of `augment`, beside the plain recipe", nargs="*", choices=RECIPES),
     option("--hand", False, "also measure DALI pipelines written by hand"),
     option("--cuda-graphs", False, "capture each model's step in a CUDA graph"),
     option("--profiled", 0, "batches of each feed to profile"),
@@ -65,6 +68,9 @@ def make_sides(datasets: dict[str, Path], args: Namespace) -> dict[str, Opener]:
     for store in args.stores:
         dataset = datasets[store]
         sides[f"{OURS}, {store}"] = partial(feeds.our_feed, dataset, args, **options)
+        for name in args.recipes:
+            recipe: Row = {"transforms": RECIPES[name][0], **options}
+            sides[f"{OURS}, {store}, {name}"] = partial(feeds.our_feed, dataset, args, **recipe)
         if args.hand:
             sides[f"{HAND}, {store}"] = partial(feeds.hand_feed, dataset, args, **options)
     for version, workers in itertools.product(args.torchvision, args.workers):
@@ -84,6 +90,8 @@ def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
     def step(images: Any, labels: Any) -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16):
             results = net(images.to(torch.bfloat16, memory_format=torch.channels_last))
+            if labels.ndim == 2:  # probabilities of the dataset's classes, after mixing
+                results = results[:, : labels.shape[1]]
             loss: Any = nn.functional.cross_entropy(results, labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
