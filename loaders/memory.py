@@ -55,9 +55,10 @@ SMALL_THREADS = 8
 #: Images per second on an H200 with 16 cores, imagenet-train: 19,100 with 8 threads, 20,600 with
 #: 12, 19,300 with 16. If the CPU decodes, small images do not wait: see `TINY_SIDE`.
 MAX_THREADS = 12
-#: Of raw pixels nothing is decoded, so threads only wait for each other. Images of 64x64 per second on
-#: an H200 with 16 cores, batches of 256: 131,000 with 2 threads, 133,000 with 4, 122,000 with 12, 99,000
-#: with 16; 4 threads take 31 us of CPU time for an image, 12 take 59.
+#: Of small raw pixels (`loaders.dataset.images.COPIED_BYTES`) nothing is decoded, so threads only wait
+#: for each other. Images per second on an H200 with 16 cores, batches of 256: of 64x64 131,000 with 2
+#: threads, 133,000 with 4, 122,000 with 12, 99,000 with 16; 4 threads take 31 us of CPU time for an image,
+#: 12 take 59. Threads copy larger images: of 256x256 36,000 with 2, 59,000 with 4, 78,000 with 12.
 RAW_THREADS = 4
 
 #: The CPU decodes faster up to the mean number of pixels of a square with this side. Images per second

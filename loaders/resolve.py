@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loaders.dataset.fields import Fields, image_fields, shadowed_columns
-from loaders.dataset.images import Images, open_images
+from loaders.dataset.images import COPIED_BYTES, Images, open_images
 from loaders.dataset.orientation import turned
 from loaders.dataset.split import OpenSplit, join_splits, open_split
 from loaders.dataset.tables import MEAN_SHARDS, SampleTables
@@ -384,8 +384,9 @@ def default_tuning(
         return Tuning(num_threads=cores, prefetch=prefetch, hw_decoder_load=load)
     if recipe.raw_size is not None:
         prefetch = PREFETCH_RAW
-        # The CPU decodes masks and depth maps.
-        if not LABEL_IMAGE_BYTES.keys() & set(request.fields):
+        # The threads copy larger images, and decode masks and depth maps.
+        is_gathered = math.prod(recipe.raw_size) * recipe.kind.size <= COPIED_BYTES
+        if is_gathered and not LABEL_IMAGE_BYTES.keys() & set(request.fields):
             threads = RAW_THREADS
     else:
         if pipelines > 1:
