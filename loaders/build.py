@@ -228,8 +228,8 @@ def build(
         num_threads: CPU threads that read and decode. `None` means the cores that this process may
             use, divided by the number of ranks on the machine, but with a GPU at most 12. If the GPU
             decodes, at most 8 for images of at most 131,072 pixels on average, and 4 for images of
-            more than four million. For raw pixels without masks and depth maps, at most 4 up to 32,768
-            bytes an image (104x104 RGB).
+            more than four million. For raw pixels without masks and depth maps, at most 4 up to 128x128
+            pixels.
         dtype: type of the image values, also as a dtype of torch or NumPy. ``"uint8"`` requires
             transforms without normalization.
         layout: order of the axes of an image batch.

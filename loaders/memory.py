@@ -55,17 +55,17 @@ SMALL_THREADS = 8
 #: Images per second on an H200 with 16 cores, imagenet-train: 19,100 with 8 threads, 20,600 with
 #: 12, 19,300 with 16. If the CPU decodes, small images do not wait: see `TINY_SIDE`.
 MAX_THREADS = 12
-#: Of small raw pixels (`loaders.dataset.images.COPIED_BYTES`) nothing is decoded, so threads only wait
-#: for each other. Images per second on an H200 with 16 cores, batches of 256: of 64x64 131,000 with 2
-#: threads, 133,000 with 4, 122,000 with 12, 99,000 with 16; 4 threads take 31 us of CPU time for an image,
-#: 12 take 59. Threads copy larger images: of 256x256 36,000 with 2, 59,000 with 4, 78,000 with 12.
-RAW_THREADS = 4
-
 #: The CPU decodes faster up to the mean number of pixels of a square with this side. Images per second
 #: on an H200 with 16 cores, imagenet-train, with the GPU's decoder, and with the CPU's in 8 and 12
 #: threads: of 32x32 43,000, 79,000 and 84,000; of 128x128 37,000, 40,000 and 48,500; of 192x192
 #: 31,000, 28,000 and 35,000.
 TINY_SIDE = 128
+
+#: Of raw pixels up to this size nothing is decoded, so threads only wait for each other. Images per second
+#: on an H200 with 16 cores, batches of 256: of 64x64 131,000 with 2 threads, 133,000 with 4, 122,000 with
+#: 12, 99,000 with 16; of 128x128 104,000 with 4, 91,000 with 12. Threads copy larger images: of 256x256
+#: 36,000 with 2, 59,000 with 4, 78,000 with 12.
+RAW_THREADS = 4
 
 #: Share of JPEG images that the hardware decoder decodes: the fastest that was measured on an H200,
 #: for crops that keep less than `_MOST_OF_IMAGE` on average, and for others. The time of the

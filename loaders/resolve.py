@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loaders.dataset.fields import Fields, image_fields, shadowed_columns
-from loaders.dataset.images import COPIED_BYTES, Images, open_images
+from loaders.dataset.images import Images, open_images
 from loaders.dataset.orientation import turned
 from loaders.dataset.split import OpenSplit, join_splits, open_split
 from loaders.dataset.tables import MEAN_SHARDS, SampleTables
@@ -28,6 +28,7 @@ from loaders.memory import (
     PREFETCH_RAW,
     RAW_THREADS,
     RESERVATIONS,
+    TINY_SIDE,
     ImageSizes,
     LoadSettings,
     check_estimate,
@@ -385,8 +386,8 @@ def default_tuning(
     if recipe.raw_size is not None:
         prefetch = PREFETCH_RAW
         # The threads copy larger images, and decode masks and depth maps.
-        is_gathered = math.prod(recipe.raw_size) * recipe.kind.size <= COPIED_BYTES
-        if is_gathered and not LABEL_IMAGE_BYTES.keys() & set(request.fields):
+        is_tiny = math.prod(recipe.raw_size) <= TINY_SIDE**2
+        if is_tiny and not LABEL_IMAGE_BYTES.keys() & set(request.fields):
             threads = RAW_THREADS
     else:
         if pipelines > 1:

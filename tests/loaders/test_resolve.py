@@ -30,7 +30,7 @@ from loaders.progress import Position
 from loaders.ranks import Ranks
 from loaders.resolve import default_tuning
 from loaders.tuning import Tuning
-from manifests.pixels import RGB8, PixelKind
+from manifests.pixels import PixelKind
 
 DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
 
@@ -88,14 +88,14 @@ def test_arguments_override_the_config_and_the_config_overrides_defaults(folder,
         (2, True, None, ["image"], 2),
         (32, True, (64, 64), ["image"], 4),
         (2, True, (64, 64), ["image"], 2),
-        (32, True, (104, 104), ["image"], 4),
-        (32, True, (105, 105), ["image"], 12),
+        (32, True, (128, 128), ["image"], 4),
+        (32, True, (128, 129), ["image"], 12),
         (32, True, (64, 64), ["image", "mask"], 12),
         (32, False, (64, 64), ["image"], 32),
     ],
 )
 def test_default_threads(cores, gpu, raw, fields, threads):
-    request, recipe = SimpleNamespace(fields=fields), SimpleNamespace(raw_size=raw, kind=RGB8)
+    request, recipe = SimpleNamespace(fields=fields), SimpleNamespace(raw_size=raw)
     fusion = SimpleNamespace(operations=[SimpleNamespace(decoded=None)])
     device = Device("gpu" if gpu else "cpu")
     found = default_tuning(request, recipe, fusion, device, cores=cores, sizes=None, smooth=True)
