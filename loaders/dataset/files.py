@@ -128,24 +128,30 @@ def is_readable(address: int) -> bool:
     )
 
 
-def gather(addresses: Ints, size: int) -> Bytes:
-    """Copy mapped ranges of one length into one array.
+@dataclass(frozen=True, slots=True)
+class MappedRanges:
+    """Ranges of mapped files, all of one length. The files stay mapped as long as this exists.
 
-    Args:
-        addresses: start of each range, [ranges], at least one.
+    Attributes:
+        files: the files.
+        addresses: start of each range, int64 [ranges], at least one.
         size: length of every range in bytes, at most 65,535.
 
-    Returns:
-        uint8 [ranges, size].
-
     """
-    first = int(addresses.min())
-    # NumPy copies all ranges in one call, without the interpreter lock.
-    shape = (int(addresses.max()) - first + 1, size)
-    memory = {"data": (first, True), "shape": shape, "strides": (1, 1), "typestr": "|u1"}
-    windows = np.asarray(SimpleNamespace(__array_interface__={**memory, "version": 3}))
-    copied: Bytes = windows[addresses - first]
-    return copied
+
+    files: Sequence[MappedFile]
+    addresses: Ints
+    size: int
+
+    def gather(self) -> Bytes:
+        """Return copies of the ranges in one array, uint8 [ranges, size]."""
+        first = int(self.addresses.min())
+        # NumPy copies all ranges in one call, without the interpreter lock.
+        shape = (int(self.addresses.max()) - first + 1, self.size)
+        memory = {"data": (first, True), "shape": shape, "strides": (1, 1), "typestr": "|u1"}
+        windows = np.asarray(SimpleNamespace(__array_interface__={**memory, "version": 3}))
+        copied: Bytes = windows[self.addresses - first]
+        return copied
 
 
 class MappedBytes:

@@ -5,9 +5,10 @@ import os
 import threading
 
 import pytest
-from helpers.loading import build, take
+from helpers.loading import build, convert, take
 
 import loaders
+from dataprep.options import Raw
 from loaders.dali.readers import Ahead
 from loaders.loader import closer
 from manifests.errors import CallError
@@ -67,11 +68,16 @@ def mappings(folder):
     [
         ({}, 0), ({}, 1), ({"shuffle": False}, 99), ({"shuffle": "buffer"}, 1),
         ({"on_error": "skip"}, 99), ({"sampler": loaders.PKSampler(2, 2)}, 1),
-        ({"mix": [0.5, 0.5]}, 1),
+        ({"mix": [0.5, 0.5]}, 1), ({"raw": Raw(16)}, 1),
     ],
 )  # fmt: skip
-def test_shards_are_unmapped_at_once(make_dataset, mixed, options, taken):
-    datasets = folder = make_dataset("tfrecord", mixed)
+def test_shards_are_unmapped_at_once(make_dataset, mixed, make_photos, tmp_path, options, taken):
+    if "raw" in options:
+        photos = make_photos(tmp_path / "photos", 9)
+        datasets = folder = convert(photos, tmp_path / "data" / "raw", **options)
+        options = {}
+    else:
+        datasets = folder = make_dataset("tfrecord", mixed)
     if "mix" in options:
         datasets = [folder, make_dataset("tfrecord", mixed, name="data other")]
     before = mappings(folder.parent)

@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 from helpers import HELPERS
-from helpers.loading import build, take
+from helpers.loading import build, convert, take
 
+from dataprep.options import Raw
 from loaders.dataset import files
 from loaders.dataset.damage import ShardCheck
 from loaders.dataset.files import MappedBytes, OpenFiles, map_file
@@ -50,8 +51,14 @@ for case in json.loads(sys.argv[1]):
 """
 
 
-def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, python):
-    cases = []
+def test_a_shard_that_is_shortened_while_it_is_in_use(
+    make_dataset, mixed, make_photos, tmp_path, python
+):
+    # The images of the next batch are located before they are copied.
+    raw = convert(
+        make_photos(tmp_path / "photos", 23), tmp_path / "raw", raw=Raw(16), shard_samples=8
+    )
+    cases = [(str(raw), {"shuffle": True, "mmap": True})]
     for number, shuffle in enumerate((True, False, "buffer")):
         for mmap in (True, False):
             fmt = ("tfrecord", "webdataset")[(number + mmap) % 2]

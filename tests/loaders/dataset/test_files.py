@@ -11,7 +11,7 @@ import pytest
 from helpers.eventually import eventually
 
 import loaders.dataset.files
-from loaders.dataset.files import Mappings, gather, map_file, prefetch, resident_bytes
+from loaders.dataset.files import MappedRanges, Mappings, map_file, prefetch, resident_bytes
 
 
 def mapped_ranges(name):
@@ -60,8 +60,11 @@ def test_ranges_of_several_files_become_one_array(tmp_path, size):
         files.append(map_file(str(tmp_path / str(number)), len(data)))
     numbers = rng.integers(0, 3, 50)
     begins = rng.integers(0, 70_000 - size, 50, endpoint=True)
-    found = gather(np.array([files[each].address for each in numbers]) + begins, size)
+    addresses = np.array([files[each].address for each in numbers]) + begins
+    ranges = MappedRanges(files, addresses, size)
     del files
+    gc.collect()
+    found = ranges.gather()
     places = zip(numbers.tolist(), begins.tolist(), strict=True)
     expected = [content[file, begin : begin + size] for file, begin in places]
     np.testing.assert_array_equal(found, expected)
