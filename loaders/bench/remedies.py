@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import shlex
@@ -51,6 +52,9 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
         )
     elif stage == "augmentation" and spec.options.device.is_gpu and spec.options.pipelines == 1:
         yield _with_option(request, "pipelines", 2)
+    elif stage == "decoding" and spec.may_choose_decoder and spec.options.decoder == "cpu":
+        # The CPU is faster for small images only if it has enough cores.
+        yield _with_option(request, "decoder", "gpu")
     if stage == "delivery":
         yield _with_option(request, "prefetch", min(64, 2 * spec.options.prefetch + 1))
     else:
@@ -70,9 +74,10 @@ def disturbance_candidates(request: BuildRequest) -> Iterator[Candidate]:
 
 
 def _with_option(request: BuildRequest, name: str, value: Any) -> Candidate:
+    argument = f"{name}={json.dumps(value)}"
     return Candidate(
-        f"with {name}={value}",
-        f"pass {name}={value} to loaders.build",
+        f"with {argument}",
+        f"pass {argument} to loaders.build",
         lambda: resolve(replace(request, **{name: value})),
     )
 

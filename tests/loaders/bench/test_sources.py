@@ -111,6 +111,18 @@ def test_only_an_order_that_is_planned_gets_another_pipeline(photographs, monkey
         assert ("with pipelines=2" in texts) == (shuffle is True)
 
 
+def test_small_images_that_the_cpu_decodes_are_measured_with_the_other_decoder(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Device, "is_gpu", True)
+    samples = [("jpg", encode(photo(number, 48, 36), "JPEG"), 0) for number in range(4)]
+    dataset = handmade.make_dataset(tmp_path / "small", "tfrecord", samples, shards=1)
+    texts = [each.text for each in found(dataset, "decoding", decoder=None)]
+    assert texts[0] == 'with decoder="gpu"'
+    texts = [each.text for each in found(dataset, "decoding", decoder="gpu")]
+    assert not any("decoder" in text for text in texts)
+
+
 @pytest.mark.parametrize("cached", [0.2, None, 1.0])
 def test_candidates_for_reading(photographs, cached):
     candidates = found(photographs, "reading", cached=cached)
