@@ -58,11 +58,11 @@ from manifests.files import (
     mounted_at,
     open_file,
 )
-from manifests.remote.url import is_read_only, parent_folder
+from manifests.remote.url import is_read_only, is_url, parent_folder
 
 _log = logging.getLogger(__name__)
 
-#: A file or folder in an archive: ``photos.zip/labels.csv``.
+#: A file or folder in an archive of an object store: ``s3://bucket/photos.zip/labels.csv``.
 _IN_ARCHIVE = re.compile(r"(?P<archive>.+?\.(zip|tar))/.", re.IGNORECASE)
 
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
@@ -95,7 +95,7 @@ def read_source(
     except SourceError:
         refuse_unfitting(src, options)
         raise
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
         raise_machine_fault(error)
@@ -125,8 +125,13 @@ def read_source(
 
 def _archive_of(path: str) -> str:
     """Return the archive that a path leads into; empty if it leads into none."""
-    match = _IN_ARCHIVE.match(path)
-    return match["archive"] if match and storage.is_file(match["archive"]) else ""
+    if is_url(path):
+        match = _IN_ARCHIVE.match(path)
+        return match["archive"] if match and storage.is_file(match["archive"]) else ""
+    above = os.path.dirname(path)
+    while above and not os.path.lexists(above):
+        above = os.path.dirname(above)
+    return above if os.path.isfile(above) and (is_zip(above) or is_tar(above)) else ""
 
 
 def read_sources(

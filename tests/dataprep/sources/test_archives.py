@@ -63,7 +63,9 @@ def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
     assert rejected == [(place, "unreadable") for place in places]
 
 
-@pytest.mark.parametrize(("name", "place"), [("photos.zip", "images/"), ("photos.ZIP", "")])
+@pytest.mark.parametrize(
+    ("name", "place"), [("photos.zip", "images/"), ("photos.ZIP", ""), ("photos", "")]
+)
 def test_a_table_in_an_archive_or_beside_it(name, place, tmp_path):
     table = f"image,label\n{place}1.jpg,cat\n{place}2.jpg,dog\n".encode()
     files = [("images/1.jpg", JPEG), ("images/2.jpg", JPEG), ("labels.csv", table)]
