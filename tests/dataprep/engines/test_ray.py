@@ -114,6 +114,30 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
     assert [call.kwargs["address"] for call in init.mock_calls] == [cluster.client_address] * 3
 
 
+def test_ctrl_c_while_it_connects(cluster, monkeypatch, capfd):
+    """Ray prints nothing then, but what the handler prints is seen."""
+    ray = pytest.importorskip("ray")
+
+    def print_and_interrupt(number, frame):
+        os.write(2, b"seen\n")
+        signal.default_int_handler(number, frame)
+
+    def init(**_):
+        os.write(2, b"not seen\n")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    before = signal.signal(signal.SIGINT, print_and_interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            connect(cluster.address)
+        assert signal.getsignal(signal.SIGINT) is print_and_interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capfd.readouterr().err == "seen\n"
+
+
 # --- somebody is killed ---------------------------------------------------------------------------
 
 
