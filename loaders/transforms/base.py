@@ -438,12 +438,12 @@ class Operation(Checked):
 Chain: TypeAlias = tuple[Operation, ...]
 
 
-def needs_bytes(operation: Operation) -> CallError:
+def needs_bytes(operation: Operation, hint: str = "move it before the normalization") -> CallError:
     """Return the error of an operation on bytes that comes after the normalization."""
     return CallError(
         f"{type(operation).__name__} needs uint8 values from 0 to 255, but the images are"
         " normalized at this point",
-        hint="move it before the normalization",
+        hint=hint,
     )
 
 

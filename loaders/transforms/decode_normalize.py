@@ -229,7 +229,7 @@ class Rescale(ToFloat):
 
         """
         if spec.kind == RGB8 and not spec.is_uint8:
-            raise needs_bytes(self)
+            raise needs_bytes(self, hint="remove it")
         return ToFloat.output(self, spec)
 
     def values_after(self, values: Values) -> Values:
