@@ -36,6 +36,7 @@ from dataprep.ledger.state import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError, ShardError
+from manifests.json_members import shorten
 from manifests.pixels import RGB8
 from manifests.process.text import missing_parts, printable
 from manifests.records import record
@@ -289,19 +290,21 @@ def _commit(
         pending += each.pending
         split = split_of[word]
         splits[split] = (*splits.get(split, ()), each.shard)
+    classes, notices = _class_names(indexed, options)
     manifest = Manifest(
         creator="index",
         format=shards.format,
         store="encoded",
         components=_components(shards.format, indexed, scan, options),
-        classes=_class_names(indexed, options),
+        classes=classes,
         splits=tuple(Split(name, splits[name]) for name in split_order({*splits})),
         options=stored,
         label_type=options.label_type,
         kind=shards.pixels,
     )
     manifest = replace_dataset(folder, manifest, pending, rejected, seen)
-    notices = [f"read the split {' and '.join(read)}"] if read else []
+    if read:
+        notices.append(f"read the split {' and '.join(read)}")
     notices += missing_parts(shards.names)
     least = min(each.labels[0] for each in indexed)
     if least > 0:
@@ -340,20 +343,36 @@ def _components(
     return replace(scan.components, image=tuple(sorted(extensions)))
 
 
-def _class_names(indexed: Sequence[IndexedShard], options: IndexOptions) -> tuple[str, ...]:
+def _class_names(
+    indexed: Sequence[IndexedShard], options: IndexOptions
+) -> tuple[tuple[str, ...], list[str]]:
     """Return the class names in the records if they are unambiguous and distinct, else the labels as text.
 
-    If no record has the class name of a label, the label itself is the name.
+    If no record has the class name of a label, the label itself is the name. Notices report names
+    that are not used.
     """
     if not KINDS[options.label_type].is_class:
-        return ()
+        return (), []
+    count = 1 + max(each.labels[1] for each in indexed)
     names: dict[int, str] = {}
+    labels: dict[str, int] = {}
+    conflict = None
     # One label with two names, or one name for two labels, is no list of classes.
-    is_clear, classes = True, 0
     for each in indexed:
-        classes = max(classes, each.labels[1] + 1)
-        for label, name in each.class_names.items():
-            is_clear &= names.setdefault(label, name) == name
-    if not is_clear or len({*names.values()}) < len(names):
-        names = {}
-    return options.classes or tuple(names.get(label, str(label)) for label in range(classes))
+        for label, given in each.class_names.items():
+            for name in given:
+                first, own = names.setdefault(label, name), labels.setdefault(name, label)
+                if first != name:
+                    conflict = f"label {label} is both {shorten(first)} and {shorten(name)}"
+                elif own != label:
+                    conflict = f"labels {own} and {label} are both {shorten(name)}"
+    if options.classes:
+        return options.classes, []
+    if conflict is None:
+        return tuple(names.get(label, str(label)) for label in range(count)), []
+    notice = (
+        f"the class names in the records are not used: {conflict}; if the labels are right, name"
+        " the classes with --classes; if not, put shards that number their classes differently into"
+        " a folder each"
+    )
+    return tuple(map(str, range(count))), [notice]

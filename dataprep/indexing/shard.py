@@ -393,7 +393,8 @@ class IndexedShard(NamedTuple):
     Attributes:
         shard: its entry in the manifest.
         image_components: features or extensions in which images were found.
-        class_names: class name of each label, if the records have class names.
+        class_names: the class name of each label, if the records have class names; if it has
+            several, two of them.
         labels: the smallest and the largest label; -1 if there are none.
         rejected: rows for ``rejected.jsonl``.
         pending: temporary and final path of the index and of the table.
@@ -402,7 +403,7 @@ class IndexedShard(NamedTuple):
 
     shard: Shard
     image_components: set[str]
-    class_names: Mapping[int, str]
+    class_names: Mapping[int, list[str]]
     labels: tuple[int, int]
     rejected: Sequence[dict[str, str]]
     pending: Sequence[tuple[str, str]]
@@ -530,7 +531,8 @@ class ShardReader:
         rows: for each record, the values of `TABLE_COLUMNS`, and its caption if it has one.
         index_lines: lines of the DALI index.
         image_components: features or extensions in which images were found.
-        class_names: class name of each label, if the records have class names.
+        class_names: the class name of each label, if the records have class names; if it has
+            several, two of them.
         rejected: rows for ``rejected.jsonl``.
 
     """
@@ -540,7 +542,7 @@ class ShardReader:
         self.rows: list[tuple[Any, ...]] = []
         self.index_lines: list[str] = []
         self.image_components: set[str] = set()
-        self.class_names: dict[int, str] = {}
+        self.class_names: dict[int, list[str]] = {}
         self.rejected: list[dict[str, str]] = []
         self._task, self._name, self._view = task, name, view
         self._kind = KINDS[task.options.label_type]
@@ -583,7 +585,9 @@ class ShardReader:
         )
         self.index_lines.append(record.index_line)
         if record.class_name and label is not None:
-            self.class_names.setdefault(label, record.class_name)
+            names = self.class_names.setdefault(label, [])
+            if record.class_name not in names and len(names) < 2:
+                names.append(record.class_name)
 
     def table(self) -> Any:
         """Return the sample table as an Arrow table."""

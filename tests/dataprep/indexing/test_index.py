@@ -132,6 +132,30 @@ def test_tfrecord_features_in_any_order(folder, tmp_path, jpegs, order):
     assert result.manifest.classes == (("cat", "dog", "2") if order > 0 else ("cat", "dog", "eel"))
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["cat", "dog", "cat", "cat"], "label 1 is both 'dog' and 'cat'"),
+        (["cat", "cat"], "labels 0 and 1 are both 'cat'"),
+        (["cat", "dog"], None),
+    ],
+)
+@pytest.mark.parametrize("files", [1, 2])
+def test_names_that_contradict_each_other_are_not_used(folder, jpegs, names, message, files):
+    records = []
+    for number, name in enumerate(names):
+        records.append(example(jpegs[0], number % 2, **{"image/class/text": name.encode()}))
+    for file in range(files):
+        some = records[file * len(records) // files : (file + 1) * len(records) // files]
+        oracles.write_tfrecord(folder / f"{file}.tfrecord", some)
+    result = index_folder(folder)
+    assert result.manifest.classes == (("0", "1") if message else ("cat", "dog"))
+    assert any(str(message) in text for text in result.notices) == bool(message)
+    result = index_folder(folder, classes=("a", "b"))
+    assert result.manifest.classes == ("a", "b")
+    assert not any("are not used" in text for text in result.notices)
+
+
 def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, jpegs):
     tf = pytest.importorskip("tensorflow")
     names = [f"train-{n:05d}-of-00002" for n in range(2)] + ["validation-00000-of-00001"]
