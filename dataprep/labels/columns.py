@@ -139,8 +139,12 @@ def are_indices(text: pa.Array, classes: tuple[str, ...] | None) -> bool:
 
 
 def whole_numbers(text: pa.Array, classes: tuple[str, ...] | None) -> pa.Array:
-    """Return 3 for 3.0 if all labels are such numbers, as pandas writes a column with an empty cell."""
-    whole = pc.replace_substring_regex(text, r"^([0-9]+)\.0+$", r"\1")
+    """Return 3 for 3.0 if all labels are such numbers, as pandas writes a column with an empty cell.
+
+    Blanks around numbers do not count.
+    """
+    trimmed = pc.utf8_trim_whitespace(text)
+    whole = pc.replace_substring_regex(trimmed, r"^([0-9]+)\.0+$", r"\1")
     if not every(pc.match_substring_regex(whole, INTEGER)):
         return text
     are_names = every(pc.is_in(text, pa.array(classes or (), text.type)))
