@@ -368,18 +368,24 @@ def number_splits(
 #: Names of splits in columns of tables.
 _SPLIT_VALUES = {*SPLIT_WORDS, "query", "gallery", "publictest", "privatetest"}
 
+#: Columns that may say for each image whether it is in a split: ``is_valid``, ``is_training_img``.
+_SPLIT_FLAG = re.compile(
+    r"(?i)(is[_ ]?)?(train|training|valid|validation|val|test|testing)([_ ]?(image|img|set))?"
+)
+
 
 def _split_notices(table: pa.Table) -> Iterator[str]:
     """Report columns that state the split of each image but are not called so: all images are in train."""
     for name in table.column_names:
-        column = table[name]
-        if re.fullmatch(r"(?i)is_?(train|valid|val|test)", name):
+        column = table[name].drop_null()
+        if _SPLIT_FLAG.fullmatch(name) and pc.count_distinct(column).as_py() <= 2:
             yield (
                 f"all images are in train: if column {name!r} states the splits, write their names"
                 " into a column called split"
             )
-        elif is_text(column.type) and not column.null_count:
-            values = column.unique().to_pylist()
+        elif is_text(column.type):
+            # A cell without a split may be anything, as of an image that is not assigned yet.
+            values = [value for value in column.unique().to_pylist() if value.strip()]
             if len(values) > 1 and all(value.lower() in _SPLIT_VALUES for value in values):
                 yield (
                     f"all images are in train: column {name!r} has the names of splits"

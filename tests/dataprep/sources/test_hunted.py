@@ -103,7 +103,8 @@ def test_lists_beside_class_folders_are_said(make_tree):
 def test_columns_of_splits_are_said(row, notice, make_tree):
     column, *values = evaluate(row)
     rows = "".join(f"{at}.jpg,cat,{value}\n" for at, value in enumerate(values))
-    src = make_tree({"0.jpg": "x", "1.jpg": "x", "a.csv": f"path,label,{column}\n{rows}"})
+    images = {f"{at}.jpg": "x" for at in range(len(values))}
+    src = make_tree({**images, "a.csv": f"path,label,{column}\n{rows}"})
     notices = [each for each in read(src / "a.csv").notices if "are in train" in each]
     assert bool(notices) == bool(notice)
     assert all(notice in each for each in notices)
