@@ -183,7 +183,16 @@ def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
     twice = len(merged) - pc.count_distinct(merged.path).as_py()
     if twice:
         are = agree(twice, "is", "are")
-        yield f"{plural(twice, 'image')} of the sources {are} listed more than once"
+        notice = f"{plural(twice, 'image')} of the sources {are} listed more than once"
+        columns = merged.table.select(["path", "label", "split"])
+        counts = columns.group_by("path").aggregate(
+            [("label", "count_distinct"), ("split", "count_distinct")]
+        )
+        for name, what in (("label", "class"), ("split", "split")):
+            several = pc.sum(pc.greater(counts[f"{name}_count_distinct"], 1)).as_py()
+            if several:
+                notice += f"; {several:,} in more than one {what}"
+        yield notice
 
 
 # --- columns --------------------------------------------------------------------------------------

@@ -117,6 +117,18 @@ def test_sources_that_are_called_like_splits_are_noted(tmp_path):
     assert not has_notice(source, "like the split train")
 
 
+def test_images_that_sources_read_differently_are_counted(tmp_path):
+    a = write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"])
+    for row, expected in (
+        ("a/cat/1.jpg,cat,train", "more than once"),
+        ("a/cat/1.jpg,dog,train", "more than once; 1 in more than one class"),
+        ("a/cat/1.jpg,cat,val", "more than once; 1 in more than one split"),
+    ):
+        b = table(tmp_path, "b.csv", f"path,label,split\n{row}\n")
+        found = [each for each in merged(a, b).notices if "more than once" in each]
+        assert [each.endswith(expected) for each in found] == [True]
+
+
 def test_numbers_and_names_do_not_match(merge, tmp_path):
     a, out = write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"]), tmp_path / "out"
     b = table(tmp_path, "b.txt", "a/cat/1.jpg 0\na/dog/1.jpg 1\n")
