@@ -175,7 +175,10 @@ def test_a_disturbed_run_is_resumed(fault, undisturbed, start, dataprep, snapsho
         assert not fault.message or fault.message.format(kept) in last[0], errors
         left = [path.name for path in out.glob(".dataprep/partial/*")]
         if fault.status == 130:
-            assert left == []
+            # A worker that is killed between the renames of a shard and of its table leaves the table.
+            owned = [out / name.partition("-")[2] for name in left if name.endswith(".parquet")]
+            proofs = [path for path in owned if path.with_suffix(".tfrecord").exists()]
+            assert proofs or left == []
         if fault.status > 0:
             assert not [name for name in left if "claim" in name or name.endswith(".tfrecord")]
     done = dataprep(*call, "--workers", 2)
