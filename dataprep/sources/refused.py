@@ -210,7 +210,7 @@ def table_command(src: str, table: str, folder: str) -> str:
     file = os.path.join(src, table)
     command = option("src", file)
     paths = paths_in(file)[:1]
-    if not (paths and storage.is_file(os.path.join(src, paths[0]))):
+    if not (paths and storage.is_file(os.path.join(os.path.dirname(file), paths[0]))):
         command += f" {option('image-root', src, folder)}"
     return f"{command} {label_option(columns_of(file) if is_table(file) else ())}".rstrip()
 

@@ -7,7 +7,6 @@ columns as images have. Then each row is replaced by a row for each of the frame
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import replace
 
 import numpy as np
@@ -44,7 +43,8 @@ def refuse_unfitting(src: str, options: SourceOptions) -> None:
         CallError: it is so.
 
     """
-    if not stat.S_ISDIR(storage.stat(src).st_mode):
+    # A path in an archive is no folder.
+    if not storage.is_folder(src):
         return
     has_images = has_images_below(src, [""])
     with seeking(VIDEO_SUFFIXES):

@@ -64,22 +64,31 @@ def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "place"), [("photos.zip", "images/"), ("photos.ZIP", ""), ("photos", "")]
+    ("name", "place", "top"),
+    [
+        ("photos.zip", "images/", ""),
+        ("photos.ZIP", "", ""),
+        ("photos", "", ""),
+        ("photos.zip", "images/", "top/"),
+    ],
 )
-def test_a_table_in_an_archive_or_beside_it(name, place, tmp_path):
+def test_a_table_in_an_archive_or_beside_it(name, place, top, tmp_path):
     table = f"image,label\n{place}1.jpg,cat\n{place}2.jpg,dog\n".encode()
     files = [("images/1.jpg", JPEG), ("images/2.jpg", JPEG), ("labels.csv", table)]
-    path = zip_of(tmp_path / name, files)
+    path = zip_of(tmp_path / name, [(f"{top}{file}", data) for file, data in files])
     (tmp_path / "labels.csv").write_bytes(table)
     with pytest.raises(SourceError) as caught:
         read(path)
     command = re.search(r"--src (\S+?)( --image-root ([^;]+))?;", caught.value.hint)
-    root = command[3] or str(path)
+    root = command[3] or f"{path}/{top}".rstrip("/")
     beside = read(tmp_path / "labels.csv", image_root=root)
     for source in (read(command[1], image_root=command[3]), beside):
         assert [row[2] for row in rows(source)] == ["cat", "dog"]
-        assert source.path[0].as_py() == f"{name}/images/1.jpg"
+        assert source.path[0].as_py() == f"{name}/{top}images/1.jpg"
         assert load(source) == [JPEG] * 2
+    # Errors about a table are said as they are if it is in an archive.
+    with pytest.raises(SourceError, match=r"line 2: image '\S*1\.jpg' does not exist"):
+        read(command[1], image_root=f"{path}/{top}nowhere")
 
 
 def test_names_that_leave_the_folder_are_rejected(tmp_path, convert):
