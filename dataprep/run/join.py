@@ -428,6 +428,12 @@ def _find_rows(base: Folder, table: JoinTable, on: str) -> Int64Array:
 def _describe(base: Folder, table: JoinTable, rows: Int64Array) -> JoinResult:
     used = np.zeros(len(table.keys) + 1, np.bool_)
     used[rows] = True  # -1 is the last one
+    notices = table.notices
+    if "split" in table.columns:
+        notices += (
+            "a join moves no sample to another split: split is a column like others; to change the"
+            " splits, convert the source again",
+        )
     return JoinResult(
         manifest=base.manifest,
         columns=(*table.columns, *table.arrays),
@@ -436,7 +442,7 @@ def _describe(base: Folder, table: JoinTable, rows: Int64Array) -> JoinResult:
         rows=len(table.keys),
         without_sample=int((~used[:-1]).sum()),
         is_new=True,
-        notices=table.notices,
+        notices=notices,
     )
 
 

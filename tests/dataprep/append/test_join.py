@@ -118,6 +118,13 @@ def test_lists_of_classes_may_have_new_names(invoke, convert, make_photos, tmp_p
     assert [found[str(path.relative_to(tmp_path))] for path in paths] == [[0, 3], [1], [1], [2]]
 
 
+def test_a_joined_split_moves_no_sample(dataset, invoke, tmp_path):
+    write_csv(tmp_path / "splits.csv", "key,split", [(key, "val") for key in keys_of(dataset)])
+    shown = invoke("join", dataset, tmp_path / "splits.csv", "--on", "key").output
+    assert "a join moves no sample to another split" in shown
+    assert [split.name for split in read_manifest(dataset).splits] == ["train"]
+
+
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
 def test_tables_that_are_refused(row, message, dataset, invoke, snapshot, tmp_path):
     """KEY is the key of a sample; "type" is joined after a table of numbers."""
