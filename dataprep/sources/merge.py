@@ -613,7 +613,10 @@ def class_notices(source: Source) -> Iterator[str]:
 
 
 def _name_notices(names: Texts) -> Iterator[str]:
-    """Report names that differ in case, spaces, ``_``, ``-`` or Unicode form only, and the order of numbers."""
+    """Report names that are almost equal, blanks around names, and the order of numbers.
+
+    Almost equal names differ in case, spaces, ``_``, ``-`` or Unicode form only.
+    """
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(_plain(name), []).append(name)
@@ -623,10 +626,19 @@ def _name_notices(names: Texts) -> Iterator[str]:
             # Names in different Unicode forms look the same.
             forms = {unicodedata.normalize("NFC", name) for name in same}
             twins.append(" and ".join(map(repr if len(forms) == len(same) else ascii, same)))
+    # A cell after a comma and a blank begins with the blank.
+    padded = [name for name in names if name != name.strip()]
     if twins:
         yield (
             f"{plural(len(twins), 'group')} of classes with almost the same name:"
             f" {first_names(twins, 3)}; if they are one class, {RENAME_HINT}"
+        )
+    elif padded:
+        begin = agree(len(padded), "begins or ends", "begin or end")
+        line = f"{padded[0].strip()},{padded[0].strip()}"
+        yield (
+            f"{plural(len(padded), 'class name')} {begin} with a blank: {padded[0]!r}, for example;"
+            f" --rename-classes FILE removes the blanks with lines such as `{line}`"
         )
     if all(map(_NUMBER.fullmatch, names)) and [*names] != sorted(names, key=int):
         first, second = next(pair for pair in pairwise(names) if int(pair[0]) > int(pair[1]))
