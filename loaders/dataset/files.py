@@ -17,6 +17,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
+# NumPy imports it when it is first used. If that is in a thread, and Ctrl-C interrupts an import of
+# the main thread, the thread may wait for the lock of imports without end.
+from numpy.ctypeslib import as_array
+
 from loaders.arrays import Bytes, Ints, Words
 from manifests.files import SHARD, open_handle
 
@@ -112,7 +116,7 @@ def map_file(path: str, length: int) -> MappedFile:
     pages = (ctypes.c_ubyte * length).from_address(address)
     # Not at exit: other threads may still be reading, and the system unmaps everything anyway.
     weakref.finalize(pages, _libc.munmap, address, length).atexit = False
-    data = np.ctypeslib.as_array(pages)
+    data = as_array(pages)
     data.flags.writeable = False
     return MappedFile(data, address)
 

@@ -3,6 +3,8 @@
 import gc
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +19,12 @@ from loaders.dataset.files import MappedRanges, Mappings, map_file, prefetch, re
 def mapped_ranges(name):
     with open("/proc/self/maps") as maps:
         return sum(name in line for line in maps)
+
+
+def test_nothing_is_imported_to_map_a_file():
+    """A thread that imports may wait for ever if Ctrl-C interrupts an import of the main thread."""
+    code = "import sys, loaders.dataset.files; sys.exit('numpy.ctypeslib' not in sys.modules)"
+    assert not subprocess.run([sys.executable, "-c", code], check=False).returncode
 
 
 def test_a_file_of_another_length_is_rejected(tmp_path):
