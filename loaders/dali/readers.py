@@ -495,7 +495,12 @@ class Ahead(Generic[T]):
         if not self._started:
             self._started = True
             _running[self._thread] = self._jobs
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # The system permits no more threads.
+                del _running[self._thread]
+                self._started = False
+                raise
         following = number + self._ahead + 1
         for coming in range(max(number, self._requested), following):
             self._jobs.put(coming)

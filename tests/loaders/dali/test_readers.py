@@ -38,6 +38,25 @@ def test_values_are_computed_once_in_order_by_another_thread():
     assert len(compute.threads) == 1
 
 
+def test_a_thread_that_cannot_start_is_an_error(monkeypatch):
+    first = Ahead(lambda number: number, 1, "first")
+    second = Ahead(first, 2, "second")
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "first":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for number in range(3):
+            with pytest.raises(RuntimeError, match="start new thread"):
+                second(number)
+    assert second(9) == 9
+    second.close(), first.close()
+
+
 def test_an_error_is_raised_when_its_number_is_asked_for():
     ahead = Ahead(Recorder(failing=(5,)), 2, "test")
     assert [ahead(number) for number in range(5)] == [0, 1, 4, 9, 16]
