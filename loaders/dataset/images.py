@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -227,6 +228,7 @@ class StoredImages(Images):
             self._places[component] = tuple(map(arrays.__getitem__, names))
             self._unchecked[component] = np.full(len(paths), check)
         self._columns.check(self._check_bounds)
+        self._process = os.getpid()
         self._map_lock = threading.Lock()
         self._closed = False
         self._prefetcher = ThreadPoolExecutor(1, "prefetch")
@@ -289,6 +291,9 @@ class StoredImages(Images):
 
     def close(self) -> None:
         """Stop prefetching and release the shards."""
+        if os.getpid() != self._process:
+            # A thread of the parent process may have had a lock when it forked.
+            return
         self._prefetcher.shutdown(wait=True, cancel_futures=True)
         with self._map_lock:
             self._closed = True

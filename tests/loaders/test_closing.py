@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import threading
 
 import pytest
@@ -54,6 +55,18 @@ def test_a_child_process_has_a_thread_of_its_own():
         closer.queue.put(done.set)
         os._exit(0 if done.wait(120) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_child_process_closes_a_loader_whose_thread_was_mapping_a_shard(prepared):
+    with build(prepared["mixed tfrecord"], shuffle=True) as loader:
+        take(loader, 1)
+        with loader._spec.images._map_lock:
+            child = os.fork()
+            if not child:
+                signal.alarm(60)
+                loader.close()
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def mappings(folder):
