@@ -291,6 +291,7 @@ class _Preparation:
         """Return the images of a batch as DALI's tensor list, and a function that checks that they can be read."""
         located, check_readable = self._locate(run)
         if isinstance(located, MappedRanges):
+            # The caller checks images that DALI reads later; these are copied now.
             check_readable()
             images = _tensor_list(located.gather())
             check_readable = do_nothing

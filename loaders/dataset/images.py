@@ -58,7 +58,8 @@ class Images(ABC):
 
     Attributes:
         is_remote: whether images may have to be fetched from an object store before they are read.
-        gathers: whether images are small, raw and mapped: `images_to_check` returns ranges.
+        gathers: whether all images are small, raw and mapped, so that copying them takes as long as
+            locating them.
 
     """
 
