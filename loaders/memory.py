@@ -62,9 +62,9 @@ MAX_THREADS = 12
 TINY_SIDE = 128
 
 #: Threads for raw pixels up to `TINY_SIDE`, of which nothing is decoded: more wait for each other. Images
-#: per second on an H200 with 16 cores, batches of 256: of 64x64 131,000 with 2 threads, 133,000 with 4, 122,000 with
-#: 12, 99,000 with 16; of 128x128 104,000 with 4, 91,000 with 12. Threads copy larger images: of 256x256
-#: 36,000 with 2, 59,000 with 4, 78,000 with 12.
+#: per second on an H200 with 16 cores, batches of 256: of 64x64 131,000 with 2 threads, 133,000 with 4,
+#: 122,000 with 12, 99,000 with 16; of 128x128 104,000 with 4, 91,000 with 12. Threads copy larger images:
+#: of 256x256 36,000 with 2, 59,000 with 4, 78,000 with 12.
 RAW_THREADS = 4
 
 #: Share of JPEG images that the hardware decoder decodes: the fastest that was measured on an H200,
