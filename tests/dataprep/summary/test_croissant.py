@@ -13,12 +13,13 @@ from manifests.store import read_dataset, read_manifest
 
 #: Prints the problems of a description, and all records. Not in this process: it imports pandas.
 READ = """
-import json, sys
+import json, os, sys
 sys.path.append(sys.argv[1])
 import mlcroissant
 dataset = mlcroissant.Dataset(jsonld=sys.argv[2])
 records = {each.uuid: [*dataset.records(each.uuid)] for each in dataset.metadata.record_sets}
-print(json.dumps([[*dataset.metadata.ctx.issues.errors], records], default=bytes.decode))
+print(json.dumps([[*dataset.metadata.ctx.issues.errors], records], default=bytes.decode), flush=True)
+os._exit(0)  # threads of its libraries may abort the end of Python
 """
 ORACLE = Path(sys.prefix) / "oracles" / "croissant"
 
