@@ -306,11 +306,8 @@ def _serve(address: str, modules: Sequence[str]) -> None:
             continue
         caller, _ = listener.accept()
         request, files = _receive(caller)
-        if not request[0]:
-            exec(request[4], {})
-            _freeze(libraries)
-            caller.sendall(bytes(8))
-            caller.close()
+        if not request or not request[0]:
+            _import(request, files, caller, libraries)
             continue
         process = os.fork()
         if not process:
@@ -327,6 +324,19 @@ def _serve(address: str, modules: Sequence[str]) -> None:
             poll.register(number, select.POLLIN)
 
 
+def _import(
+    request: tuple[Any, ...], files: list[int], caller: socket.socket, libraries: list[ModuleType]
+) -> None:
+    """Import the modules of a request, or forget one that did not arrive."""
+    for number in files:
+        os.close(number)
+    if request:
+        exec(request[4], {})
+        _freeze(libraries)
+        caller.sendall(bytes(8))
+    caller.close()
+
+
 def _listen(address: str) -> socket.socket:
     """Return a socket for programs, and write the executable beside it."""
     listener = socket.socket(socket.AF_UNIX)
@@ -340,10 +350,12 @@ def _listen(address: str) -> socket.socket:
 
 
 def _receive(caller: socket.socket) -> tuple[tuple[Any, ...], list[int]]:
-    """Return a request of `WarmPython.connect` and its files."""
-    size, files, *_ = socket.recv_fds(caller, 8, 250)
-    with caller.makefile("rb") as stream:
+    """Return a request of `WarmPython.connect` and its files; an empty one of a program that was killed while it asked."""
+    files: list[int] = []
+    with suppress(EOFError, ConnectionError), caller.makefile("rb") as stream:
+        size, files, *_ = socket.recv_fds(caller, 8, 250)
         return marshal.loads(stream.read(int.from_bytes(size, "big"))), files
+    return (), files
 
 
 def _end(programs: Iterable[_Program]) -> NoReturn:
